@@ -32,7 +32,8 @@ def for_each(function, items):
     joblib's over cores there is one thread.
     """
     items = list(items)
-    n_threads = min(len(items), device.n_cores())
+    # To count the cores takes as long as to find the neighbours of a row.
+    n_threads = min(len(items), device.n_cores()) if len(items) > 1 else 1
     with single_threaded(0):
         if n_threads < 2:
             return [function(item) for item in items]

@@ -75,7 +75,7 @@ def _blocks(n_rows, n_neighbours):
     """Lists of slices of rows, each so short that covariances stay in the cache."""
     size = _block_rows(n_neighbours)
     slices = [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
-    n_each = max(min(_BLOCKS, -(-len(slices) // n_cores())), 1)
+    n_each = max(min(_BLOCKS, -(-len(slices) // n_cores())), 1) if len(slices) > 1 else 1
     return [slices[start : start + n_each] for start in range(0, len(slices), n_each)]
 
 

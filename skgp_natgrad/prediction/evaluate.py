@@ -79,7 +79,8 @@ def needs_variance(function, likelihood):
 
 def _is_closed(function, likelihood):
     """Whether a quantity is a sum of arrays, which takes NumPy less time than the call of a program."""
-    return function is latent_moments or (function is target_moments and likelihood.conjugate)
+    of_latents = function in (latent_mean, latent_moments)
+    return of_latents or (function in (target_mean, target_moments) and likelihood.conjugate)
 
 
 def _of_moments(function, likelihood, moments, *targets):
@@ -193,10 +194,7 @@ def in_chunks(function, kernels, likelihood, posterior, X, *targets):
     """
     read = posterior.read_by(needs_variance(function, likelihood))
     if read.reduction is not None and len(read.Z) >= _BY_BLAS and placement.on_one_cpu():
-        moments = _moments_by_blas(kernels, read, X)
-        if _is_closed(function, likelihood):
-            return function(likelihood, *moments)
-        return at_moments(function, likelihood, *moments, *targets)
+        return at_moments(function, likelihood, *_moments_by_blas(kernels, read, X), *targets)
     # The calls of few chunks send what they read.
     n_rows = chunk_rows(len(read.Z) + len(read.Z_mean))
     model = placement.current().replicated((kernels, likelihood, read), now=len(X) > _FEW_CHUNKS * n_rows)
@@ -241,6 +239,8 @@ def at_moments(function, likelihood, mean, var, *targets, known=None):
     -------
     values : ndarray, or tuple of ndarrays, of shape (..., N)
     """
+    if known is None and _is_closed(function, likelihood):
+        return function(likelihood, mean, var)
     likelihood, of_rows = placement.current().replicated(likelihood), () if known is None else (known,)
 
     def program(rows, mean, var, *rest):
