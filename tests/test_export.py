@@ -81,7 +81,7 @@ FITS = {
         np.column_stack([Y, np.where(X[:, 2] > 0.5, np.nan, X[:, 2])]),
     ),
 }
-FAST = ("plain", "neighbours")
+FAST = ("plain", "neighbours", "normal scores")
 
 
 @functools.cache

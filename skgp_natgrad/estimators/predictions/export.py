@@ -104,7 +104,7 @@ def described(estimator: Any, return_std: bool) -> tuple[dict[str, Any], dict[st
     check_is_fitted(estimator, "_posterior")
     _check_parts(estimator)
     model, classes = attributes.model_of(estimator), getattr(estimator, "classes_", None)
-    n_columns, encoding = len(estimator._x_scale.scale), changing(estimator)
+    n_columns, encoding = model.posterior.Z.shape[1], changing(estimator)
     about = {
         "format": skgp_predictor.FORMAT,
         "n_features": estimator.n_features_in_,
