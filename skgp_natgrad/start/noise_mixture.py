@@ -32,8 +32,8 @@ _SPACING, _REACH = 1.5, 6.0
 _WIDE = 9.0
 # The largest deviation of the noise, in widths of rounding, if that alone is noise: its own is 12^-1/2.
 _ONE_VALUE = 0.35
-# The least gain in density, in its standard errors and in nats.
-_ERRORS, _WORTH = 2.0, 0.01
+# The least gain in density, in its standard errors.
+_ERRORS = 2.0
 _LEAST = np.finfo(float).tiny
 
 
@@ -84,7 +84,7 @@ def better(seen, noise, errors):
     before = seen.densities(errors)
     gains = [Average.of(density - before, seen.weight, seen.n_each) for density, *_ in tried]
     best = max(range(len(tried)), key=lambda i: gains[i].mean, default=None)
-    if best is None or not gains[best].mean > max(_ERRORS * gains[best].error, _WORTH):
+    if best is None or not gains[best].mean > _ERRORS * gains[best].error:
         return NONE, errors
     _, grid, start, n_steps = tried[best]
     weights = grid.weights(start, slice(None), [n_steps])[0]

@@ -23,8 +23,8 @@ from .view import View
 
 # Numbers of columns for which directions are tried: two columns have few, and very many columns too many.
 COLUMNS = 3, 60
-# Each round must raise the density of held-out rows by so many nats; most rounds.
-CLEARLY, _ROUNDS = 0.01, 3
+# Each round must raise the density of held-out rows by so many nats.
+CLEARLY = 0.01
 # The smallest deviation of a direction, as a share of the largest.
 _FLAT = 1e-6
 # With a smaller share of the squared outer products beside the diagonal, the directions are the columns.
@@ -123,9 +123,7 @@ def first(view, parts, candidate, n_iterations, compared):
     candidate : Candidate
     """
     best = None, parts, candidate
-    if not suits(view):
-        return best
-    for _ in range(_ROUNDS):
+    while suits(view):
         found = _turned(view, parts, *best, n_iterations)
         if found is None:
             return best
