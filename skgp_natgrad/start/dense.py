@@ -33,11 +33,13 @@ _FEWEST_ROWS, _NUMBERS, _FEWEST_JUDGES = 200, 64_000, 1000
 _ITERATIONS, _MORE_ITERATIONS, _ITERATIONS_OF_EVIDENCE = 12, 14, 15
 # Kernels of labels that are trained further; and neighbours from which judges are predicted.
 _BEST_OF_LABELS, _NEIGHBOURS_OF_JUDGES = 3, 100
-# Standard errors by which a kernel of labels must be better untrained than the best that is trained, and a given kernel
-# trained than before.
+# Standard errors by which a kernel of labels must be better untrained than the best that is trained, and by which a
+# kernel must be worse than the best to be excluded by few judges.
 CLEARLY = 2.0
-# Judges of kernels of measurements. The best are compared with more neighbours, since a hundred are too few for smooth
-# functions: they prefer a kernel of elevators that 1500 judges find worse by .015.
+# Kernels of measurements are ranked by few judges. The best are compared with more neighbours, since a hundred are too
+# few for smooth functions; and those of them that are close with all judges: by five hundred, protein's best two
+# kernels differ by hardly more than a standard error. Several of them may be fits of one kernel: on pol the one at the
+# evidence predicts better than the one that neighbours trained, which few judges prefer.
 _FEW_JUDGES, _OF_FINALISTS = 500, 200
 # The largest error of a kernel, as a multiple of the smallest one of each target. The density of heavy-tailed errors
 # forgives a few gross ones where the others become tiny: on bike 10.7 in place of 7.7, with an RMSE of .06 in place of
@@ -134,8 +136,8 @@ class _Contest:
 
     def __init__(self, X, rows, n_evidence, width, of_labels):
         self._rows, self._n_evidence = rows, n_evidence
-        judges, self._few, self._more = _Training.of(X, rows, n_evidence, width, of_labels)
-        self.judges = judges if of_labels else _some(judges)
+        self.judges, self._few, self._more = _Training.of(X, rows, n_evidence, width, of_labels)
+        self._ranking = self.judges if of_labels else _some(self.judges)
 
     def best_for_labels(self, candidates):
         """The best of all (int, View, Candidate) first; the evidence of labels is that of a regression, so not used."""
@@ -158,11 +160,11 @@ class _Contest:
         both = self._on_more_rows, self._on_evidence
         ways = [way for pair in best.values() for way in zip(both, pair, strict=True)]
         found = threads.for_each(lambda way: _settled(*way[1][:3], way[0](way[1])), ways)
-        return _best_of(found, self.judges)
+        return _best_of_close(found, self.judges)
 
     def judged(self, index, view, candidate, hyperparameters):
         """The `Tried` of a candidate with these hyperparameters."""
-        return _tried(index, view, candidate, hyperparameters, self.judges, _NEIGHBOURS_OF_JUDGES)
+        return _tried(index, view, candidate, hyperparameters, self._ranking, _NEIGHBOURS_OF_JUDGES)
 
     def _before_training(self, candidate):
         return self.judged(*candidate, candidate[-1].best[0].hyperparameters)
@@ -239,13 +241,18 @@ def _some(judges):
     return judges._replace(index=judges.index[:: -(-len(judges.index) // _FEW_JUDGES)])
 
 
-def _best_of(finalists, judges):
-    """Some `Tried` without gross errors, best first."""
+def _best_of_close(finalists, judges):
+    """Some `Tried` without gross errors, best first; by all judges, if few judges do not exclude the others."""
 
-    def again(each):
-        return _tried(*each[:3], each.candidate.best[0].hyperparameters, judges, _OF_FINALISTS)
+    def compared(finalists, judges):
+        def again(each):
+            return _tried(*each[:3], each.candidate.best[0].hyperparameters, judges, _OF_FINALISTS)
 
-    return _best_first(_without_gross_errors(threads.for_each(again, finalists)))
+        return _best_first(_without_gross_errors(threads.for_each(again, finalists)))
+
+    best, *others = compared(finalists, _some(judges))
+    close = [each for each in others if not best.densities.are_larger_than(each.densities, CLEARLY)]
+    return compared([best, *close], judges) if close else [best, *others]
 
 
 def _without_gross_errors(tried):
