@@ -40,7 +40,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import kernels, likelihoods
 from skgp_natgrad._backend import notices, programs
-from skgp_natgrad.start import choice, dense, search, turned
+from skgp_natgrad.start import choice, dense, kernel_of_labels, search, turned
 from skgp_natgrad.variational import gaussian
 from skgp_natgrad.variational import model as model_parts
 from skgp_natgrad.variational.bases import BASES
@@ -118,7 +118,13 @@ def _short_search(request, monkeypatch):
         for name, fewer in {"_ITERATIONS": 3, "_MORE_ITERATIONS": 3, "_MORE_ROWS": 400}.items():
             monkeypatch.setattr(dense, name, fewer)
         # With a kernel of one form, fits of tables of one shape share all their programs.
-        for module, name in ((choice, "OF_LABELS"), (choice, "OF_MEASUREMENTS"), (search, "OF_FEW_POINTS")):
+        kinds = (
+            (choice, "OF_LABELS"),
+            (kernel_of_labels, "SUMMED"),
+            (choice, "OF_MEASUREMENTS"),
+            (search, "OF_FEW_POINTS"),
+        )
+        for module, name in kinds:
             monkeypatch.setattr(module, name, getattr(module, name)[:1])
         monkeypatch.setattr(search, "_FURTHER", ())
         monkeypatch.setattr(turned, "COLUMNS", (np.inf, 0))

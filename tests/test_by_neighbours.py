@@ -221,7 +221,6 @@ def test_kernels_of_several_targets_are_trained_by_their_own(rng, monkeypatch):
 @pytest.fixture
 def trained_to_an_eighth(monkeypatch):
     """Neighbours train given kernels to lengthscales of 1/8; a list of what they were given."""
-    monkeypatch.setattr(dense, "MOST_LABELS_BY_EVIDENCE", 100)
     monkeypatch.setattr(dense, "MOST_BY_EVIDENCE", 100)
     monkeypatch.setattr(sizes, "EVIDENCE_ROWS", 60)
     given = []
@@ -518,7 +517,7 @@ def test_the_error_of_judges_is_that_of_the_exact_process(rng):
 
 def test_directions_of_many_measurements_are_found_beside_repeated_and_constant_columns(rng, monkeypatch):
     """Two targets that change along one combination of columns; weights, copies of rows, a constant column."""
-    monkeypatch.setattr(search, "_REFINED", 200)
+    monkeypatch.setattr(search, "REFINED", 200)
     monkeypatch.setattr(turned, "COLUMNS", (3, 60))
     for name, fewer in {"MOST_BY_EVIDENCE": 300, "_MORE_ROWS": 200}.items():
         monkeypatch.setattr(dense, name, fewer)

@@ -11,7 +11,7 @@ from sklearn.metrics import log_loss
 from skgp_natgrad import NGDSVGPClassifier, svgp
 from skgp_natgrad.likelihoods import Softmax
 from skgp_natgrad.solve import held_out_labels
-from skgp_natgrad.start import choice, refinement, search, targets, view
+from skgp_natgrad.start import choice, dense, kernel_of_labels, refinement, search, targets, view
 from skgp_natgrad.start.splits import Shuffled, in_random_order
 from skgp_natgrad.training.batches import Table
 
@@ -76,44 +76,34 @@ def with_a_rare_class(rng, n_rows):
 
 
 @pytest.mark.slow
-def test_kernels_are_offered_a_second_time(rng):
-    X, y = with_a_rare_class(rng, 1500)
+def test_kernels_are_offered_a_second_time(rng, monkeypatch):
+    """In a table that is dense."""
+    monkeypatch.setattr(dense, "MOST_BY_EVIDENCE", 1000)
+    X, y = with_a_rare_class(rng, 2500)
     likelihood = Softmax().prepare(y[None].astype(float), 3)
     table = targets.regressed(Table(X, y[None].astype(float), np.ones(len(X))), 3, likelihood)
-    options = {"noises": view.NOISE_BOUNDS_OF_LABELS, "of_labels": True}
+    options = {"noises": view.NOISE_BOUNDS_OF_LABELS, "of_labels": True, "by_neighbours": True}
     _, found = search.best_kernels([table], np.random.RandomState(0), 2, **options)
-    assert [each.evenly for each in found] == [False, False, True]
-    assert type(found[2].kernel) is type(found[0].kernel)
-    assert found[2].density == found[0].density
+    assert [each.evenly for each in found] == [False, True]
+    assert type(found[1].kernel) is type(found[0].kernel)
     # Of labels that are all about as frequent each has its part.
-    balanced = table._replace(y=np.eye(3)[np.arange(1500) % 3].T)
+    balanced = table._replace(y=np.eye(3)[np.arange(2500) % 3].T)
     assert not any(each.evenly for each in search.best_kernels([balanced], np.random.RandomState(0), 2, **options)[1])
-    # Of no more rows than the evidence takes, all are in it.
-    few = table.rows(np.arange(900))
-    assert not any(each.evenly for each in search.best_kernels([few], np.random.RandomState(0), 2, **options)[1])
 
 
-@pytest.mark.parametrize("by_neighbours", [True, False])
 @pytest.mark.parametrize(("gain", "is_taken"), [(0.05, True), (0.001, False), (-0.05, False)])
-def test_it_is_taken_where_held_out_labels_say_so(rng, monkeypatch, gain, is_taken, by_neighbours):
+def test_it_is_taken_where_other_labels_say_so(rng, monkeypatch, gain, is_taken):
+    monkeypatch.setattr(dense, "MOST_BY_EVIDENCE", 200)
     X, y = with_a_rare_class(rng, 300)
     table = Table(X, y[None].astype(float), np.ones(len(X)))
     usual, even = ConstantKernel(2.0) * RBF(1.0), ConstantKernel(3.0) * RBF(2.0)
-    densities = rng.normal(-0.5, 0.2, size=200)
-    noise = rng.normal(0.0, 0.1, size=200)
+    densities, noise = rng.normal(-0.5, 0.2, size=200), rng.normal(0.0, 0.1, size=200)
     of_labels = densities, densities + gain + noise - noise.mean()
     found = [refinement.Found(usual, 0.1, 0.0), refinement.Found(even, 0.1, 0.0, evenly=True)]
-    if by_neighbours:
-        ones = np.ones((2, 200))
-        each_of = [held_out_labels.Densities(labels, *ones) for labels in of_labels]
-        found = [each._replace(by_neighbours=labels) for each, labels in zip(found, each_of, strict=True)]
+    each_of = [held_out_labels.Densities(labels, *np.ones((2, 200))) for labels in of_labels]
+    found = [each._replace(by_neighbours=labels) for each, labels in zip(found, each_of, strict=True)]
     monkeypatch.setattr(search, "best_kernels", lambda *_, **__: (0, found))
-
-    def tried(plan, table, seed, labels):
-        each = of_labels[int(plan.kernels[0].k2.length_scale == 2.0)]
-        return choice._Tried(plan, held_out_labels.Densities(each, np.ones(200), np.ones(200)))
-
-    monkeypatch.setattr(choice, "_tried", tried)
+    monkeypatch.setattr(kernel_of_labels, "at_best_scale", lambda plan, *_: kernel_of_labels.Tried(plan, None))
     # So few labels beside those of two classes would be averaged over.
     monkeypatch.setattr(choice.few_labels, "suits", lambda *_: False)
     settings = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence"))

@@ -14,8 +14,8 @@ from numpy.testing import assert_array_equal
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad._backend import device, threads
-from skgp_natgrad.start import choice
-from skgp_natgrad.start.candidates import OF_LABELS
+from skgp_natgrad.start import kernel_of_labels
+from skgp_natgrad.start.candidates import SUMMED
 
 
 def test_threads_compute_in_the_scope_of_the_caller():
@@ -144,12 +144,12 @@ def test_an_outer_loop_over_threads_has_the_cores():
 def test_the_default_kernel_is_the_same_with_any_number_of_cores(of_labels, rng, monkeypatch):
     # Of small tables there is one finalist.
     n = 500 if of_labels else 60
-    monkeypatch.setattr(choice, "OF_LABELS", OF_LABELS[:2])
+    monkeypatch.setattr(kernel_of_labels, "SUMMED", SUMMED[:2])
     X = rng.normal(size=(n, 3))
     y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=n)
-    compared, tried = [], choice._tried
+    compared, tried = [], kernel_of_labels.at_best_scale
     monkeypatch.setattr(
-        choice, "_tried", lambda *arguments: compared.append(threading.get_ident()) or tried(*arguments)
+        kernel_of_labels, "at_best_scale", lambda *each: compared.append(threading.get_ident()) or tried(*each)
     )
     models = []
     for n_cores in (1, 3):
@@ -158,7 +158,7 @@ def test_the_default_kernel_is_the_same_with_any_number_of_cores(of_labels, rng,
         models.append(estimator.fit(X, y > 0.0 if of_labels else y))
     assert str(models[0].kernel_) == str(models[1].kernel_)
     if of_labels:
-        # The finalists are in threads of their own.
+        # The kernels are in threads of their own.
         assert len(set(compared)) > 2
         assert_array_equal(*(model.predict_proba(X) for model in models))
     else:

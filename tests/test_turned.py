@@ -98,7 +98,7 @@ def split_of(rng, X, y, n_rows):
     view = View(table)
     outside = np.arange(n_rows, len(X))
     parts = [Split(view.table.rows(np.arange(n_rows)), view.table.rows(outside), outside)]
-    return view, parts, search._smooth_one(view, parts, np.inf, search._Effort((np.inf,), 15, 15))
+    return view, parts, search.smooth_one(view, parts, np.inf, search._Effort((np.inf,), 15, 15))
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,13 +15,12 @@ from .._backend import processes, threads
 from .._backend.device import quick_jit
 from .._backend.flat import flat, rebuilt
 from ..kernels import algebra, nugget
-from ..solve import class_labels, closed_form
-from ..solve.held_out_labels import Densities
+from ..solve import closed_form
 from ..training.shares import agreed, gathered
-from . import by_bound, dense, evidence, few_labels, few_rows, places, search, sizes, targets, view
+from . import by_bound, dense, evidence, few_labels, few_rows, kernel_of_labels, places, search, sizes, targets, view
 from .candidates import OF_LABELS, OF_MEASUREMENTS
 from .evidence import Hyperparameters
-from .plan import Plan, sized
+from .plan import sized
 from .refinement import leading
 from .restarts import Starts, is_periodic
 from .splits import Shuffled, in_random_order, merged
@@ -31,9 +29,6 @@ from .state import init, specification
 # The best kernels are compared by the solution on many rows (those of large tables by neighbours): at most so many
 # rows, and so many inducing points.
 _ROWS, _POINTS = 45_000, 2000
-# Rows for class labels, whose kernel scale needs several solutions, and the share of them that is held out. With rare
-# labels the differences are small, and more rows are needed.
-_LABELS, _RARE_LABELS, _POINTS_OF_LABELS = (3000, 0.2), (4400, 0.45), 800
 _ITERATIONS = 60
 # The search among starts for training by steps is shorter, since the steps go on from there.
 _ITERATIONS_OF_STEPS = 20
@@ -131,6 +126,8 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None):
         return 0, plain.plan
     if few_labels.suits(plan, tables[0]):
         return 0, few_labels.plain(plan, tables[0], random_state)
+    if route.compares_labels and tables[0].n_distinct <= dense.MOST_BY_EVIDENCE:
+        return kernel_of_labels.summed(plan, tables, random_state, in_common_unit)
     with threads.single_threaded(0):
         index, found = search.best_kernels(
             regressed,
@@ -149,14 +146,7 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None):
     if plain is not None:
         better = few_rows.better(plan, plain, found[0], table)
         return (0, plain.plan) if better is None else (index, better)
-    if len(found) == 1 and not route.compares_labels:
-        return index, targets.started(plan, found[0], table)
-    # The same rows and points for all of them.
-    seed = random_state.randint(np.iinfo(np.int32).max)
-    if not route.compares_labels:
-        plans = [targets.started(plan, each, table) for each in found]
-        return index, leading([_density(each, table, seed) for each in plans], plans)
-    return index, _of_classes(plan, found, table, seed)
+    return index, (_of_classes if route.compares_labels else _leading_of)(plan, found, table, random_state)
 
 
 def searches(plan, table):
@@ -166,51 +156,31 @@ def searches(plan, table):
     return not (plan.route.averages and few_rows.suits(plan, table) and table.n_rows < few_rows.FEWEST_OF_KERNELS)
 
 
-def _of_classes(plan, found, table, seed):
-    """The plan with the kernel among ``found`` that predicts labels best, at its best scale."""
-    labels = _RARE_LABELS if any(each.evenly for each in found) else _LABELS
-
-    def tried(each):
-        return _tried(targets.started(plan, each, table), table, seed, labels)
-
-    if found[0].by_neighbours is not None:
-        return tried(found[_best_of_labels(found, [each.by_neighbours for each in found])]).plan
-    of_few = threads.for_each(tried, found)
-    best = _best_of_labels(found, [each.of_labels for each in of_few])
-    return leading([each.of_labels.mean for each in of_few], [each.plan for each in of_few], best)
+def _leading_of(plan, found, table, random_state):
+    """The plan with the kernel among ``found`` of largest density, by the solution on many rows of several."""
+    plans = [targets.started(plan, each, table) for each in found]
+    if len(plans) == 1:
+        return plans[0]
+    # The same rows and points for all of them.
+    seed = random_state.randint(np.iinfo(np.int32).max)
+    return leading([_density(each, table, seed) for each in plans], plans)
 
 
-def _best_of_labels(found, densities):
+def _of_classes(plan, found, table, random_state):
+    """The plan with the kernel among ``found`` that predicts labels best from neighbours, at its best scale."""
+    seed = random_state.randint(np.iinfo(np.int32).max)
+    best = targets.started(plan, found[_best_of_labels(found)], table)
+    return kernel_of_labels.at_best_scale(best, table, seed).plan
+
+
+def _best_of_labels(found):
     """Position of the kernel of largest density; one found ``evenly`` must be ahead by a standard error."""
+    densities = [each.by_neighbours for each in found]
     best = max((i for i, each in enumerate(found) if not each.evenly), key=lambda i: densities[i].mean)
     for i, each in enumerate(found):
-        if not each.evenly or densities[i].mean == -np.inf:
-            continue
-        if densities[best].mean == -np.inf or densities[i].are_larger_than(densities[best]):
+        if each.evenly and densities[i].are_larger_than(densities[best]):
             best = i
     return best
-
-
-class _Tried(NamedTuple):
-    """A plan with its kernel at the best scale, and the log densities of held-out labels."""
-
-    plan: Plan
-    of_labels: Densities
-
-
-def _tried(plan, table, seed, labels=_LABELS):
-    random_state = np.random.RandomState(seed)
-    n_rows, share = labels
-    chosen = np.sort(random_state.permutation(len(table.weight))[:n_rows])
-    n_inducing = _POINTS_OF_LABELS if len(chosen) > _POINTS_OF_LABELS else None
-    plan_of_few = plan._replace(n_inducing=n_inducing, n_mean_inducing=0, inducing_init="random")
-    rows = table.rows(chosen)
-    state, constants = init(plan_of_few, rows, random_state)
-    with threads.single_threaded(len(constants.masks.Z)):
-        log_kernel, densities = class_labels.best_scale(state.parameters, constants, rows, random_state, share)
-    kernel = _kernels.to_sklearn(plan.kernels[0], jax.tree.map(np.exp, log_kernel))
-    plan = plan._replace(kernels=(kernel,)) if np.isfinite(densities.mean) else plan
-    return _Tried(plan, densities)
 
 
 def _density(plan, table, seed):
@@ -349,10 +319,9 @@ def _rows_of_evidence(table, order):
 
 def _whole(plan, table, order):
     """The rows of which some train a given kernel by neighbours, and the order of them; or None, and None."""
-    most = dense.MOST_LABELS_BY_EVIDENCE if plan.n_classes else dense.MOST_BY_EVIDENCE
     positions, part = order.part(_ROWS)
     # With a prior the result is the most probable value given the rows of the evidence.
-    may = plan.hyperparameter_prior is None and part.n_groups > most
+    may = plan.hyperparameter_prior is None and part.n_groups > dense.MOST_BY_EVIDENCE
     if not may or not plan.route.compares_by_neighbours(plan, table):
         return None, None
     return table.rows(positions), part
@@ -368,9 +337,10 @@ def _of_labels(plan, table, random_state):
     """The plan with the given kernel fitted by regression of the labels, at the scale that predicts them best."""
     order = Shuffled(*in_random_order(table, random_state))
     rows, seed = _rows_of_evidence(table, order), random_state.randint(np.iinfo(np.int32).max)
-    if np.all(rows.y == rows.y[:, :1]):
-        # All labels are of one class: there is nothing to regress.
-        return _tried(plan, table, seed).plan
+    if plan.follows or np.all(rows.y == rows.y[:, :1]):
+        # The terms of an earlier sum keep the hyperparameters that each has found alone; and where all labels are of
+        # one class, there is nothing to regress.
+        return kernel_of_labels.at_best_scale(plan, table, seed).plan
     rows = merged(targets.regressed(rows, plan.n_classes, plan.likelihood))
     logs = [jax.tree.map(np.log, each) for each in _kernels.from_sklearn(plan.kernels[0], table.X.shape[1])]
     start, *bounds = map(Hyperparameters, logs, np.log((_NOISE, *view.NOISE_BOUNDS_OF_LABELS)))
@@ -386,7 +356,7 @@ def _of_labels(plan, table, random_state):
     total = float(np.mean(jax.tree.map(np.exp, found).diag(rows.X)))
     log_scale = np.clip(np.log(plan.route.variance / total), *algebra.room(found, *(each.kernel for each in bounds)))
     kernel = _kernels.to_sklearn(plan.kernels[0], jax.tree.map(np.exp, algebra.multiplied(found, log_scale)))
-    return _tried(plan._replace(kernels=(kernel,)), table, seed).plan
+    return kernel_of_labels.at_best_scale(plan._replace(kernels=(kernel,)), table, seed).plan
 
 
 # The functions that find the hyperparameters of given kernels, by the name in `route.search`.

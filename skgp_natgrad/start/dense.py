@@ -23,9 +23,9 @@ from .candidates import form, iterations, matern52
 from .refinement import Ahead, Candidate, Found, verdict_by_neighbours
 from .view import View
 
-# This search is for more different rows than these. Of 2000 labels the evidence sees half, in a third of the time; and
-# among 6000 measurements the rows of the evidence are about as dense as in the table.
-MOST_LABELS_BY_EVIDENCE, MOST_BY_EVIDENCE = 2000, 6000
+# This search is for more different rows than these: among 6000 the rows of the evidence are about as dense as in the
+# table.
+MOST_BY_EVIDENCE = 6000
 # Rows that train every kernel, the best for measurements, and the best for labels; and neighbours of each row.
 _ROWS, _MORE_ROWS, _MORE_LABELS, _NEIGHBOURS = 400, 1000, 2000, 40
 # Fewest rows that train a kernel; most numbers in them, if columns are many; fewest judges of labels.

@@ -46,6 +46,10 @@ class Ahead(NamedTuple):
     gain: float
     kernel: object
 
+    def said(self, form, kernel):
+        """One line for `summary`: ``form`` names the form of a kernel."""
+        return f"kernel {form(kernel)} ahead by {self.gain:.2g} nats a row of {form(self.kernel)}"
+
 
 def leading(densities, plans, best=None):
     """The plan at the position ``best``, else that of the largest density, and how far it is ahead of the next one."""

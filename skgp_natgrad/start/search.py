@@ -31,7 +31,7 @@ from .wide import WideView, viewed
 # Rows whose evidence selects the kernel: for small tables, and for tables with many times as many rows.
 _FEW, _MORE = 250, 400
 # Rows whose evidence sets the final hyperparameters.
-_REFINED = 1000
+REFINED = 1000
 # Starts from which the evidence is maximised.
 _TRIED = 2
 # The starts: lengthscales as multiples of sqrt(D) standard deviations of the columns, and noise. There are more for few
@@ -48,10 +48,10 @@ _LEAST_GAIN = 0.02
 # If none does, the shortest lengthscale, as a multiple of sqrt(D) standard deviations: under shorter ones every row
 # explains itself.
 _SMOOTH = 1.0
-# Evenly drawn rows are tried if they raise the share of the rarest label by more than this factor.
-_MUCH_MORE = 2.0
 # Rows of a large table, and neighbours of each, by which directions are compared with columns.
 _JUDGES, _NEIGHBOURS = 400, 200
+# Evenly drawn rows are tried if they raise the share of the rarest label by more than this factor.
+_MUCH_MORE = 2.0
 # Functions that take a `View` and return further kernels that its targets suggest.
 _FURTHER = (seasonal,)
 
@@ -111,7 +111,7 @@ def best_kernels(
     noises : pair of floats, default=NOISE_BOUNDS
         Bounds of the noise variance, as shares of the targets' variance.
     of_labels : bool, default=False
-        Whether targets are labels. If some are rare, the best kernel is also returned as fitted to an even sample.
+        Whether targets are labels of a dense table. If some are rare, the best kernel is also fitted to an even sample.
     in_common_unit : sequence of bool, optional
         Whether the columns of each table have one unit, so that they begin with one lengthscale.
     by_neighbours : bool, default=False
@@ -131,33 +131,32 @@ def best_kernels(
         The kernels with the largest densities under this scaling, best first; then the first, fitted ``evenly``.
     """
     rows = Shuffled(*in_random_order(tables[0], random_state))
-    most = dense.MOST_LABELS_BY_EVIDENCE if of_labels else dense.MOST_BY_EVIDENCE
-    is_dense = by_neighbours and rows.n_groups > most
+    is_dense = by_neighbours and rows.n_groups > dense.MOST_BY_EVIDENCE
 
     def views_of(shortest=None):
-        return [viewed(*pair, coarse, noises, shortest, blocks) for pair in _with_units(tables, in_common_unit)]
+        return [viewed(*pair, coarse, noises, shortest, blocks) for pair in with_units(tables, in_common_unit)]
 
-    views, firsts, n_rows, effort = _begun(views_of, rows, may_be_noise=not (of_labels or is_dense))
+    views, firsts, n_rows, effort = begun(views_of, rows, may_be_noise=not is_dense)
     if is_dense:
-        return _of_dense(views, rows, n_rows, effort, firsts, of_labels, _makes(views[0], makes))
+        return _of_dense(views, rows, n_rows, effort, firsts, of_labels, makes_of(views[0], makes))
     is_small = rows.is_small(n_rows)
     few = None if is_small or tables[0].per_target or rows.n_groups <= (n_points or np.inf) else n_points
-    compared, makes = functools.partial(_compared, few=few), _makes(views[0], makes if few is None else OF_FEW_POINTS)
+    compared, makes = functools.partial(_compared, few=few), makes_of(views[0], makes if few is None else OF_FEW_POINTS)
     firsts = [compared(*pair) for pair in zip(views, firsts, strict=True)]
     parts = splits(views[0].table, rows, n_rows)
     further = [compared(views[0], each) for each in _further(views[0], parts, firsts[0], effort.iterations)]
     index, further = _best_view(firsts, further)
     view, parts = views[index], splits(views[index].table, rows, n_rows)
-    more = threads.for_each(lambda tie: _smooth_one(view, parts, tie, effort), effort.ties[1:])
+    more = threads.for_each(lambda tie: smooth_one(view, parts, tie, effort), effort.ties[1:])
     firsts = [firsts[index], *(compared(view, each) for each in more)]
-    ranked = _ranked(view, parts, firsts, compared, makes, effort, further)
+    ranked = ranked_in(view, parts, firsts, compared, makes, effort, further)
     ranked = [(view, each) for each in ranked[: n_best if effort.predicts and not is_small else 1]]
     if effort.predicts and not is_small and few is None and not tables[0].per_target:
         ranked = _with_directions(view, parts, ranked, firsts, compared, makes, effort)
-    return index, _at_more_rows(ranked, _samples(view, rows, of_labels), effort.final_iterations, of_labels)
+    return index, _at_more_rows(ranked, rows.merged(view.table, REFINED), effort.final_iterations)
 
 
-def _begun(views_of, rows, may_be_noise):
+def begun(views_of, rows, may_be_noise):
     """The views, the first kernel in each, the number of rows that it is fitted to, and the `_Effort`.
 
     Parameters
@@ -168,7 +167,7 @@ def _begun(views_of, rows, may_be_noise):
     may_be_noise : bool
         Whether held-out rows that are not predicted show that there is nothing but a smooth function and noise.
     """
-    n_rows = _FEW if rows.n_groups <= 2 * _REFINED else _MORE
+    n_rows = _FEW if rows.n_groups <= 2 * REFINED else _MORE
     views, is_small = views_of(), rows.is_small(n_rows)
     effort = _OF_SMALL if is_small else _OF_MANY_COLUMNS if views[0].n_features >= MANY_COLUMNS else _USUAL
     if isinstance(views[0], WideView):
@@ -178,7 +177,7 @@ def _begun(views_of, rows, may_be_noise):
     if is_small or max(first.density for first in firsts) >= _NOTHING:
         return views, firsts, n_rows, effort
     # More rows may show a function that few do not.
-    n_rows = max(n_rows, min(_REFINED, rows.n_groups - FEWEST_OUTSIDE))
+    n_rows = max(n_rows, min(REFINED, rows.n_groups - FEWEST_OUTSIDE))
     firsts = _smooth_ones(views, rows, n_rows, effort)
     # Along few columns a weak function may go up and down many times, and few rows are close to one another.
     may_be_noise &= views[0].n_numbers > FEW_COLUMNS
@@ -188,30 +187,22 @@ def _begun(views_of, rows, may_be_noise):
     return views, firsts, n_rows, effort
 
 
-def _at_more_rows(ranked, samples, n_iterations, of_labels):
-    """The `Found` of the best kernels at the evidence of the first sample; then that of the first at each other one.
-
-    Kernels of measurements that predict clearly worse than the best do not go on; labels are not judged here.
-    """
+def _at_more_rows(ranked, rows, n_iterations):
+    """The `Found` of the best kernels at the evidence of more rows, without those that predict clearly worse there."""
 
     def iterations_of(each):
         return iterations(each.make, n_iterations)
 
-    raced_ones = threads.for_each(lambda pair: raced(*pair, samples[0], iterations_of(pair[1])), ranked)
+    raced_ones = threads.for_each(lambda pair: raced(*pair, rows, iterations_of(pair[1])), ranked)
     views = [view for view, _ in ranked]
     first, *others = sorted(zip(views, *zip(*raced_ones, strict=True), strict=True), key=lambda each: -each[2].mean)
-    if of_labels:
-        close = [(view, *pair) for view, pair in zip(views, raced_ones, strict=True)]
-    else:
-        close = [first, *(each for each in others if not first[2].are_larger_than(each[2], dense.CLEARLY))]
-    pairs = [(view, each, samples[0]) for view, each, _ in close]
-    pairs += [(views[0], raced_ones[0][0], sample) for sample in samples[1:]]
-    found = threads.for_each(lambda each: refined(*each, iterations_of(each[1])), pairs)
+    close = [first, *(each for each in others if not first[2].are_larger_than(each[2], dense.CLEARLY))]
+    found = threads.for_each(lambda each: refined(*each[:2], rows, iterations_of(each[1])), close)
     if len(close) == 1 < len(ranked):
         view, each, densities = others[0]
         kernel = view.to_sklearn(each.make, each.best[0].hyperparameters.kernel)
         found[0] = found[0]._replace(ahead=Ahead(first[2].mean - densities.mean, kernel))
-    return [each._replace(evenly=i >= len(close)) for i, each in enumerate(found)]
+    return found
 
 
 def _with_directions(view, parts, ranked, firsts, compared, makes, effort):
@@ -220,7 +211,7 @@ def _with_directions(view, parts, ranked, firsts, compared, makes, effort):
     other, parts, first = turned.first(view, parts, best, effort.iterations, compared)
     if other is None:
         return ranked
-    found = _ranked(other, parts, [first], compared, makes, effort, [])[0]
+    found = ranked_in(other, parts, [first], compared, makes, effort, [])[0]
     if not found.density > ranked[0][1].density + turned.CLEARLY:
         return ranked
     # If only one kernel is asked for, nothing will compare several.
@@ -231,7 +222,7 @@ def _smooth_ones(views, rows, n_rows, effort):
     """The candidate of the first kernel in each view."""
 
     def of_view(view):
-        return _smooth_one(view, splits(view.table, rows, n_rows), effort.ties[0], effort)
+        return smooth_one(view, splits(view.table, rows, n_rows), effort.ties[0], effort)
 
     return threads.for_each(of_view, views)
 
@@ -256,7 +247,7 @@ def _of_dense(views, rows, n_rows, effort, firsts, of_labels, makes):
 
     def of_scaling(index):
         view, parts = views[index], splits(views[index].table, rows, n_rows)
-        more = [_smooth_one(view, parts, tie, effort) for tie in effort.ties[1:]]
+        more = [smooth_one(view, parts, tie, effort) for tie in effort.ties[1:]]
         found = of_view(view, parts, [firsts[index], *more])
         found += _further(view, parts, firsts[index], effort.iterations) if index == 0 else []
         if of_labels or index != best or not turned.suits(view):
@@ -270,14 +261,16 @@ def _of_dense(views, rows, n_rows, effort, firsts, of_labels, makes):
     found = threads.for_each(of_scaling, range(len(views)) if few_columns else [best])
 
     def evenly(view):
-        return _samples(view, rows, of_labels)[1:]
+        if not of_labels or rows.gain_of_rarest(view.table) <= _MUCH_MORE:
+            return []
+        return [standardised(rows.evenly_merged(view.table, REFINED))]
 
-    return dense.best_kernels(views, list(itertools.chain(*found)), rows, _REFINED, of_labels, evenly)
+    return dense.best_kernels(views, list(itertools.chain(*found)), rows, REFINED, of_labels, evenly)
 
 
 def _judges(table, rows):
     """Some of the rows outside the final evidence, whose predictions from neighbours compare directions."""
-    judges = neighbours.Judges.of(table.X, rows.outside(_REFINED), False)
+    judges = neighbours.Judges.of(table.X, rows.outside(REFINED), False)
     some = np.linspace(0, len(judges.index) - 1, min(len(judges.index), _JUDGES)).round().astype(int)
     return judges._replace(index=judges.index[some])
 
@@ -290,7 +283,7 @@ def _best_view(firsts, further):
     return index, further if index == 0 else []
 
 
-def _ranked(view, parts, firsts, compared, makes, effort, further):
+def ranked_in(view, parts, firsts, compared, makes, effort, further):
     """The candidates of all kernels, best first; only of the first kernel, in ``firsts``, if it predicts nothing."""
     if not effort.predicts:
         return sorted([*firsts, *further], key=lambda each: -each.density)
@@ -313,15 +306,7 @@ def _further(view, parts, first, n_iterations):
     return threads.for_each(fitted, [make for each in _FURTHER for make in each(view)])
 
 
-def _samples(view, rows, of_labels):
-    """Samples of rows that set the final hyperparameters; a second, even one if some labels are rare."""
-    samples = [rows.merged(view.table, _REFINED)]
-    if of_labels and rows.n_groups > _REFINED and rows.gain_of_rarest(view.table) > _MUCH_MORE:
-        samples.append(standardised(rows.evenly_merged(view.table, _REFINED)))
-    return samples
-
-
-def _makes(view, makes):
+def makes_of(view, makes):
     """The kernels that are compared in a view: those given, or those of a wide table."""
     return view.makes if isinstance(view, WideView) else makes
 
@@ -331,11 +316,12 @@ def _suits(make, n_columns):
     return fewest <= n_columns <= most
 
 
-def _with_units(tables, in_common_unit):
+def with_units(tables, in_common_unit):
+    """Each table, and whether its columns have one unit."""
     return zip(tables, in_common_unit or [False] * len(tables), strict=True)
 
 
-def _smooth_one(view, parts, tie, effort):
+def smooth_one(view, parts, tie, effort):
     """The best Matern 5/2 for each split of the rows, as a candidate."""
     first = _smooth_of(view, parts[0].rows, tie, effort)
     return _judged(matern52, tie, on_other_splits(view, matern52, tie, first, parts, effort.iterations), parts)

@@ -96,11 +96,16 @@ def started(plan, found, table):
     """The plan with the kernel and the noise of ``found``, in the units of the table."""
     plan = plan._replace(ahead=found.ahead)
     if not plan.likelihood.conjugate:
-        total = float(np.mean(found.kernel.diag(table.X[:1000])))
-        return plan._replace(kernels=(multiplied(found.kernel, plan.route.variance / total),))
+        return with_kernel(plan, found.kernel, table)
     variance = variances(plan, table)
     plan = plan._replace(kernels=(multiplied(found.kernel, float(np.mean(variance))),))
     return plan._replace(likelihood=plan.route.likelihood(plan, found, table, variance))
+
+
+def with_kernel(plan, kernel, table):
+    """The plan with a kernel of the route's variance."""
+    total = float(np.mean(kernel.diag(table.X[:1000])))
+    return plan._replace(kernels=(multiplied(kernel, plan.route.variance / total),))
 
 
 def variances(plan, table):

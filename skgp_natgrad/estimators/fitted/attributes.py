@@ -180,11 +180,12 @@ def _paragraph(plan, scales, model, result, rest):
 
 def _compared(plan, model, result):
     """What was chosen by the density of rows left out, and by how much, a line for each choice."""
-    lines, by = [], "{} ahead by {:.2g} nats a row of {}".format
+    lines = []
     if plan.ahead is not None:
-        lines.append(by(f"kernel {_form(plan.kernels[0])}", plan.ahead.gain, _form(plan.ahead.kernel)))
+        lines.append(plan.ahead.said(_form, plan.kernels[0]))
     if result.ahead is not None:
-        lines.append(by(f"{model.neighbours.n_neighbours} neighbors", result.ahead, "inducing points"))
+        n_neighbours = model.neighbours.n_neighbours
+        lines.append(f"{n_neighbours} neighbors ahead by {result.ahead:.2g} nats a row of inducing points")
     return tuple(lines)
 
 

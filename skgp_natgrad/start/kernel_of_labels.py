@@ -1,0 +1,183 @@
+"""The default kernel of class labels: a sum of several, each with the share that held-out labels give it.
+
+No kernel suits the labels of all tables, and some hundred labels hardly tell which one suits those of this table. So
+none is chosen. Each kernel has the hyperparameters that maximise the evidence of a regression of the labels, and its
+solution under the likelihood predicts labels that were held out. Its share of the variance is its weight in the mixture
+of these predictions that is the most probable one (stacking, Breiman 1996; here of one Gaussian process, whose solution
+and predictions cost no more than those of one kernel).
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from .. import kernels as _kernels
+from .._backend import threads
+from ..solve import class_labels
+from ..solve.held_out_labels import Densities
+from . import dense, search, targets
+from .candidates import SUMMED
+from .plan import Plan
+from .refinement import raced, refined
+from .splits import Shuffled, in_random_order, splits
+from .state import init
+from .targets import standardised
+from .view import NOISE_BOUNDS_OF_LABELS
+from .wide import viewed
+
+# Rows whose labels are predicted and held out, the share of the latter, and the inducing points.
+_ROWS, _HELD_OUT, _POINTS = 4000, 0.45, 800
+# Labels that tell equal shares beforehand: few labels give kernels about equal shares.
+_EQUAL = 20.0
+# The share of kernels without one; and iterations, by far enough, that find the shares.
+_NONE, _ITERATIONS = 1e-9, 200
+
+
+class Tried(NamedTuple):
+    """A plan with its kernel at the best scale, and the log densities of held-out labels."""
+
+    plan: Plan
+    of_labels: Densities
+
+
+class Shares(NamedTuple):
+    """The kernels of a sum, and their shares of its variance."""
+
+    kernels: tuple
+    values: tuple
+
+    def said(self, form, _):
+        """One line for `summary`: ``form`` names the form of a kernel."""
+        pairs = zip(self.kernels, self.values, strict=True)
+        return "shares of the variance: " + ", ".join(f"{form(each)} {share:.2f}" for each, share in pairs)
+
+
+class _Candidates:
+    """Kernels for class labels: the first one under each scaling, and all of them under one.
+
+    Parameters
+    ----------
+    tables, random_state, in_common_unit, blocks
+        See `search.best_kernels`.
+
+    Attributes
+    ----------
+    views : list of View
+    firsts : list of Candidate
+        A Matern 5/2 under each scaling.
+    n_iterations : int
+        For `rows`.
+    """
+
+    def __init__(self, tables, random_state, in_common_unit=None, blocks=()):
+        self._rows = Shuffled(*in_random_order(tables[0], random_state))
+
+        def views_of(shortest=None):
+            pairs = search.with_units(tables, in_common_unit)
+            return [viewed(*pair, False, NOISE_BOUNDS_OF_LABELS, shortest, blocks) for pair in pairs]
+
+        self.views, self.firsts, self._n_rows, self._effort = search.begun(views_of, self._rows, may_be_noise=False)
+        self.n_iterations = self._effort.final_iterations
+
+    def rows(self, index):
+        """Rows that set the final hyperparameters under a scaling; of rare classes they have a larger share."""
+        return standardised(self._rows.evenly_merged(self.views[index].table, search.REFINED))
+
+    def each_form(self, index):
+        """A candidate of each form under a scaling: of several the one that predicts held-out rows best."""
+        view, effort, best = self.views[index], self._effort, {}
+        parts = splits(view.table, self._rows, self._n_rows)
+        firsts = [self.firsts[index], *(search.smooth_one(view, parts, tie, effort) for tie in effort.ties[1:])]
+        makes = search.makes_of(view, SUMMED)
+        for each in search.ranked_in(view, parts, firsts, lambda _, each: each, makes, effort, []):
+            best.setdefault(each.make, each)
+        return list(best.values())
+
+
+def summed(plan, tables, random_state, in_common_unit=None):
+    """The position of the best scaling of X, and the plan with the sum of kernels; see `choice.choose_kernel`.
+
+    Under the best scaling a Matern 5/2 predicts held-out labels best.
+    """
+    with threads.single_threaded(0):
+        regressed = [targets.compared(each, plan) for each in tables]
+        kernels = _Candidates(regressed, random_state, in_common_unit, plan.blocks)
+    # The same rows and points for all of them.
+    seed = random_state.randint(np.iinfo(np.int32).max)
+
+    def tried(index, kernel, searches=False):
+        return at_best_scale(targets.with_kernel(plan, kernel, tables[index]), tables[index], seed, searches)
+
+    def at_first(index):
+        view, (make, _, (best, *_), *_) = kernels.views[index], kernels.firsts[index]
+        return tried(index, view.to_sklearn(make, best.hyperparameters.kernel)).of_labels.mean
+
+    index = int(np.argmax(threads.for_each(at_first, range(len(tables))))) if len(tables) > 1 else 0
+    view, rows = kernels.views[index], kernels.rows(index)
+
+    def at_more_rows(candidate):
+        n_iterations = kernels.n_iterations
+        return refined(view, raced(view, candidate, rows, n_iterations)[0], rows, n_iterations).kernel
+
+    with threads.single_threaded(0):
+        found = threads.for_each(at_more_rows, kernels.each_form(index))
+    X = tables[index].X[:_POINTS]
+    alone = [_sum_of(found, each, X) for each in np.eye(len(found))]
+    densities = [each.of_labels for each in threads.for_each(lambda kernel: tried(index, kernel), alone)]
+    share = shares(np.array([each.each for each in densities]), densities[0].weight)
+    plan = tried(index, _sum_of(found, share, X), searches=True).plan
+    return index, plan if len(found) == 1 else plan._replace(ahead=Shares(tuple(found), tuple(map(float, share))))
+
+
+def _sum_of(kernels, share, X):
+    """The sum of kernels with these shares of its variance at rows X.
+
+    None of them is zero, so that all such sums share their programs.
+    """
+    factors = [max(part, _NONE) / float(np.mean(each.diag(X))) for part, each in zip(share, kernels, strict=True)]
+    return functools.reduce(operator.add, map(targets.multiplied, kernels, factors))
+
+
+def shares(log_densities, weight):
+    """The weights (J,) of the most probable mixture of J predictions, from log densities (J, B) of weighted labels.
+
+    Expectation maximisation under a Dirichlet prior; the problem is concave. Predictions that are not finite have a
+    share of zero.
+    """
+    finite = np.isfinite(log_densities).all(axis=1)
+    if not finite.any():
+        return np.full(len(finite), 1.0 / len(finite))
+    density = np.zeros_like(log_densities)
+    density[finite] = np.exp(log_densities[finite] - log_densities[finite].max(axis=0))
+    first = found = finite / finite.sum()
+    for _ in range(_ITERATIONS):
+        part = found[:, None] * density
+        found = (part / part.sum(axis=0)) @ weight + _EQUAL * first
+        found /= found.sum()
+    return found
+
+
+def at_best_scale(plan, table, seed, searches=True):
+    """The plan with its kernel at the scale that predicts held-out labels best, if others are tried: `Tried`.
+
+    If class probabilities will be calibrated, these predictions are, too. Some rows of a dense table do not say which
+    scale then is best for all.
+    """
+    calibrates = plan.calibrate and table.n_distinct <= dense.MOST_BY_EVIDENCE
+    random_state = np.random.RandomState(seed)
+    chosen = np.sort(random_state.permutation(len(table.weight))[:_ROWS])
+    n_inducing = _POINTS if len(chosen) > _POINTS else None
+    plan_of_few = plan._replace(n_inducing=n_inducing, n_mean_inducing=0, inducing_init="random")
+    rows = table.rows(chosen)
+    state, constants = init(plan_of_few, rows, random_state)
+    with threads.single_threaded(len(constants.masks.Z)):
+        given = state.parameters, constants, rows, random_state, _HELD_OUT, calibrates, searches
+        log_kernel, densities = class_labels.best_scale(*given)
+    kernel = _kernels.to_sklearn(plan.kernels[0], jax.tree.map(np.exp, log_kernel))
+    plan = plan._replace(kernels=(kernel,)) if np.isfinite(densities.mean) else plan
+    return Tried(plan, densities)

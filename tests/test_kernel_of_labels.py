@@ -1,0 +1,106 @@
+"""The default kernel of class labels: the shares of its terms, their variances, and the scaling of X."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import log_softmax
+from sklearn.gaussian_process.kernels import Product, Sum
+
+from skgp_natgrad import NGDSVGPClassifier
+from skgp_natgrad.solve.held_out_labels import Densities
+from skgp_natgrad.start import kernel_of_labels
+from skgp_natgrad.start.candidates import SUMMED
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+
+@pytest.mark.parametrize("n_labels", [30, 2000])
+def test_shares_are_those_of_the_most_probable_mixture(rng, n_labels):
+    """Against a general optimiser of the same log density."""
+    log_densities, weight = rng.normal(-0.5, 0.4, (4, n_labels)), rng.uniform(0.2, 2.0, n_labels)
+    log_densities[1] += 0.3
+    prior = kernel_of_labels._EQUAL / 4
+
+    def loss(at):
+        log_share = log_softmax(at)
+        return -(weight @ np.log(np.exp(log_share) @ np.exp(log_densities)) + prior * log_share.sum())
+
+    expected = np.exp(log_softmax(minimize(loss, np.zeros(4), tol=1e-12).x))
+    np.testing.assert_allclose(kernel_of_labels.shares(log_densities, weight), expected, atol=2e-4)
+
+
+def test_few_labels_tell_little_and_what_is_no_number_has_no_share(rng):
+    better = np.stack([np.zeros(5), np.full(5, -0.2)])
+    few, many = (kernel_of_labels.shares(np.repeat(better, n, axis=1), np.ones(5 * n)) for n in (1, 400))
+    assert 0.5 < few[0] < 0.52
+    assert many[0] > 0.95
+    better[1, 3] = np.nan
+    np.testing.assert_array_equal(kernel_of_labels.shares(better, np.ones(5)), [1.0, 0.0])
+    np.testing.assert_array_equal(kernel_of_labels.shares(np.full((2, 5), -np.inf), np.ones(5)), [0.5, 0.5])
+
+
+def terms_of(kernel):
+    return terms_of(kernel.k1) + terms_of(kernel.k2) if isinstance(kernel, Sum) else [kernel]
+
+
+@pytest.fixture
+def summed(rng, monkeypatch):
+    """A model with three kernels and given shares."""
+    monkeypatch.setattr(kernel_of_labels, "SUMMED", SUMMED[:2] + SUMMED[3:])
+    monkeypatch.setattr(kernel_of_labels, "shares", lambda *_: np.array([0.25, 0.75, 0.0]))
+    X = rng.normal(size=(400, 2))
+    return NGDSVGPClassifier(random_state=0).fit(X, np.sin(2.0 * X[:, 0]) + X[:, 1] > 0.0), X
+
+
+def test_terms_have_their_shares_of_the_variance(summed):
+    model, X = summed
+    variances = np.array([float(each.diag(X[:1])[0]) for each in terms_of(model.kernel_)])
+    np.testing.assert_allclose(variances / variances.sum(), [0.25, 0.75, 0.0], atol=1e-6)
+    assert all(isinstance(each, Product) for each in terms_of(model.kernel_))
+
+
+def test_the_summary_says_the_shares(summed):
+    said = str(summed[0].summary())
+    assert "shares of the variance" in said
+    assert "0.25" in said
+    assert "0.75" in said
+
+
+@pytest.mark.parametrize(("largest", "scaling"), [(5.0, "normal scores of X"), (0.0, "standardised X")])
+def test_held_out_labels_choose_the_scaling(rng, monkeypatch, largest, scaling):
+    """The one under which they are more probable: the scores of an outlying row are below five."""
+    X, tried = rng.normal(size=(400, 2)), kernel_of_labels.at_best_scale
+    X[0] = 8.0
+
+    def judged(plan, table, seed, searches):
+        density = -0.1 if np.abs(table.X).max() < largest else -0.5
+        of_labels = Densities(np.full(100, density), *np.ones((2, 100)))
+        return tried(plan, table, seed, searches)._replace(of_labels=of_labels)
+
+    monkeypatch.setattr(kernel_of_labels, "at_best_scale", judged)
+    assert scaling in NGDSVGPClassifier(random_state=0).fit(X, X[:, 0] > 0.0).plan_
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["thresholds", "waves", "lines"])
+def test_the_sum_is_about_as_good_as_the_best_of_its_kernels(rng, kind, monkeypatch):
+    X = rng.normal(size=(2400, 6))
+    rates = {
+        "thresholds": 4.0 * ((X[:, 0] > 0.3) ^ ((X[:, 1] > -0.5) & (X[:, 2] < 0.7))) - 2.0,
+        "waves": 3.0 * np.sin(2.0 * X[:, 0]) * np.cos(X[:, 1]),
+        "lines": 2.0 * X[:, 0] - X[:, 1],
+    }[kind]
+    y = rng.uniform(size=len(X)) < 1.0 / (1.0 + np.exp(-rates))
+
+    def density(makes):
+        monkeypatch.setattr(kernel_of_labels, "SUMMED", makes)
+        model = NGDSVGPClassifier(random_state=0).fit(X[:800], y[:800])
+        return np.mean(np.log(model.predict_proba(X[800:])[np.arange(1600), y[800:].astype(int)]))
+
+    # A Matern 5/2 comes first: the others start at its lengthscales.
+    singles = [density(SUMMED[:1])]
+    for i in range(1, len(SUMMED)):
+        monkeypatch.setattr(kernel_of_labels, "shares", lambda each, _, i=i: np.eye(len(each))[-1])
+        singles.append(density((SUMMED[0], SUMMED[i])))
+    monkeypatch.undo()
+    assert density(SUMMED) > max(singles) - 0.01
