@@ -49,7 +49,7 @@ def summed(rng, monkeypatch):
     monkeypatch.setattr(kernel_of_labels, "SUMMED", SUMMED[:2] + SUMMED[3:])
     monkeypatch.setattr(kernel_of_labels, "shares", lambda *_: np.array([0.25, 0.75, 0.0]))
     X = rng.normal(size=(400, 2))
-    return NGDSVGPClassifier(random_state=0).fit(X, np.sin(2.0 * X[:, 0]) + X[:, 1] > 0.0), X
+    return NGDSVGPClassifier(normalize_X=True, random_state=0).fit(X, np.sin(2.0 * X[:, 0]) + X[:, 1] > 0.0), X
 
 
 def test_terms_have_their_shares_of_the_variance(summed):
@@ -66,14 +66,15 @@ def test_the_summary_says_the_shares(summed):
     assert "0.75" in said
 
 
-@pytest.mark.parametrize(("largest", "scaling"), [(5.0, "normal scores of X"), (0.0, "standardised X")])
-def test_held_out_labels_choose_the_scaling(rng, monkeypatch, largest, scaling):
-    """The one under which they are more probable: the scores of an outlying row are below five."""
+@pytest.mark.parametrize("scaling", ["normal scores of X", "standardised X"])
+def test_held_out_labels_choose_the_scaling(rng, monkeypatch, scaling):
+    """Normal scores, of which those of an outlying row are below five, or what is clearly more probable."""
     X, tried = rng.normal(size=(400, 2)), kernel_of_labels.at_best_scale
     X[0] = 8.0
 
     def judged(plan, table, seed, searches):
-        density = -0.1 if np.abs(table.X).max() < largest else -0.5
+        is_scores = np.abs(table.X).max() < 5.0
+        density = -0.1 if is_scores == (scaling == "normal scores of X") else -0.5
         of_labels = Densities(np.full(100, density), *np.ones((2, 100)))
         return tried(plan, table, seed, searches)._replace(of_labels=of_labels)
 
@@ -104,3 +105,16 @@ def test_the_sum_is_about_as_good_as_the_best_of_its_kernels(rng, kind, monkeypa
         singles.append(density((SUMMED[0], SUMMED[i])))
     monkeypatch.undo()
     assert density(SUMMED) > max(singles) - 0.01
+
+
+def test_another_scaling_must_be_clearly_better_than_normal_scores(rng):
+    level = rng.normal(size=400)
+    noise = 0.2 * rng.normal(size=400)
+
+    def best(gain):
+        each = [Densities(d, *np.ones((2, 400))) for d in (level + noise - noise.mean() + gain, level)]
+        return kernel_of_labels._best_scaling(each)
+
+    # The gain of 400 labels has a standard error of a hundredth.
+    assert best(0.004) == 1
+    assert best(0.05) == 0

@@ -39,7 +39,7 @@ from .system import covariance_of, of_likelihood, points_of, prior_of
 # The kernel's scale changes by this factor, at most so many times; upwards less often if a calibration follows, which
 # scales the means as well. Some of the rows are far from one another, and ask for more than all rows do: on
 # statlog-landsat for a scale of 350, where the solution of all rows predicts best at 9 to 27.
-_STEP, _STEPS, _STEPS_UPWARDS = float(np.log(3.0)), 8, 2
+_STEP, _STEPS, _STEPS_UPWARDS = float(np.log(3.0)), 8, 1
 # Change of the bound, in nats per unit of weight, that ends a search, times `ROUGH` or `FINE`.
 _LEAST_CHANGE = 1e-3
 # Most held-out labels that calibrate each scale.

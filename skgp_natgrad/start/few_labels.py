@@ -32,7 +32,9 @@ from .view import View
 MOST = 50
 # Rows and inducing points of the evidence: all rows beside those of the most frequent class, and a part of these.
 _ROWS, _POINTS = 3000, 200
-# The grid: log factors of the lengthscales and of the route's variance, and shares of the prior mean. Then the standard
+# The variance of the latent functions in the middle of the grid.
+_VARIANCE = 3.0
+# The grid: log factors of the lengthscales and of that variance, and shares of the prior mean. Then the standard
 # deviations of the prior of lengthscales, share and variance around zero; the last is wide, as X may tell nothing.
 _FACTORS = np.log(2.0) * np.arange(-2, 3, 2)
 _SCALES = np.log(3.0) * np.arange(-9, 4, 2)
@@ -67,7 +69,7 @@ def n_balanced(table):
 
 def plain(plan, table, random_state):
     """The plan with the plain kernel, a Matern 5/2 with lengthscales of sqrt(D) standard deviations, and averages."""
-    view, variance = View(table), plan.route.variance
+    view, variance = View(table), _VARIANCE
     kernel = view.to_sklearn(matern52, view.start(matern52, view.longest, 0.0, np.inf)[0].kernel)
     kernel = targets.multiplied(kernel, variance)
     log_kernel = jax.tree.map(np.log, _kernels.from_sklearn(kernel, table.X.shape[1]).value)

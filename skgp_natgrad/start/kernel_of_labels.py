@@ -115,9 +115,9 @@ def summed(plan, tables, random_state, in_common_unit=None):
 
     def at_first(index):
         view, (make, _, (best, *_), *_) = kernels.views[index], kernels.firsts[index]
-        return tried(index, view.to_sklearn(make, best.hyperparameters.kernel)).of_labels.mean
+        return tried(index, view.to_sklearn(make, best.hyperparameters.kernel)).of_labels
 
-    index = int(np.argmax(threads.for_each(at_first, range(len(tables))))) if len(tables) > 1 else 0
+    index = _best_scaling(threads.for_each(at_first, range(len(tables)))) if len(tables) > 1 else 0
     view, rows = kernels.views[index], kernels.rows(index)
 
     def at_more_rows(candidate):
@@ -132,6 +132,17 @@ def summed(plan, tables, random_state, in_common_unit=None):
     share = shares(np.array([each.each for each in densities]), densities[0].weight)
     plan = tried(index, _sum_of(found, share, X), searches=True).plan
     return index, plan if len(found) == 1 else plan._replace(ahead=Shares(tuple(found), tuple(map(float, share))))
+
+
+def _best_scaling(densities):
+    """Position of the scaling of largest density; the second, normal scores if there are any, unless it is clearly so.
+
+    A few columns with long tails may decide all distances between rows.
+    """
+    best = 1
+    for i in (0, *range(2, len(densities))):
+        best = i if densities[i].are_larger_than(densities[best]) else best
+    return best
 
 
 def _sum_of(kernels, share, X):

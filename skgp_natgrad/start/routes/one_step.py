@@ -229,7 +229,7 @@ class Labels(OneStep):
     compares_labels = True
     # Their covariances with the points are held for all rows.
     takes_prior = takes_several = takes_long = False
-    variance = 3.0
+    variance = 9.0
 
     def suits(self, likelihood):
         """Whether this is a likelihood of class labels without parameters."""
