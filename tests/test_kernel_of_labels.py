@@ -83,6 +83,18 @@ def test_held_out_labels_choose_the_scaling(rng, monkeypatch, scaling):
 
 
 @pytest.mark.slow
+def test_a_warm_start_keeps_the_kernel_of_the_same_labels_and_learns_that_of_others(rng):
+    X = rng.normal(size=(400, 2))
+    one, other = (np.sin(2.0 * x) > 0.0 for x in X.T)
+    model = NGDSVGPClassifier(random_state=0, warm_start=True, normalize_X=True).fit(X, one)
+    first = model.kernel_
+    assert str(model.fit(X, one).kernel_) == str(first)
+    assert first.k2.length_scale[0] < first.k2.length_scale[1]
+    changed = model.fit(X, other).kernel_
+    assert changed.k2.length_scale[0] > changed.k2.length_scale[1]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["thresholds", "waves", "lines"])
 def test_the_sum_is_about_as_good_as_the_best_of_its_kernels(rng, kind, monkeypatch):
     X = rng.normal(size=(2400, 6))

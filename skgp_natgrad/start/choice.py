@@ -337,10 +337,20 @@ def _of_labels(plan, table, random_state):
     """The plan with the given kernel fitted by regression of the labels, at the scale that predicts them best."""
     order = Shuffled(*in_random_order(table, random_state))
     rows, seed = _rows_of_evidence(table, order), random_state.randint(np.iinfo(np.int32).max)
-    if plan.follows or np.all(rows.y == rows.y[:, :1]):
-        # The terms of an earlier sum keep the hyperparameters that each has found alone; and where all labels are of
-        # one class, there is nothing to regress.
-        return kernel_of_labels.at_best_scale(plan, table, seed).plan
+    # A scale that an earlier search has found is no start for another, which would go on from it.
+    plan = targets.with_kernel(plan, plan.kernels[0], table) if plan.follows else plan
+    one_class = np.all(rows.y == rows.y[:, :1])
+    kept = kernel_of_labels.at_best_scale(plan, table, seed) if plan.follows or one_class else None
+    if one_class:
+        # There is nothing to regress.
+        return kept.plan
+    trained = kernel_of_labels.at_best_scale(_regressed(plan, table, order, rows, random_state), table, seed)
+    # The terms of an earlier sum have hyperparameters that each has found alone: others must predict labels better.
+    return trained.plan if kept is None or trained.of_labels.are_larger_than(kept.of_labels) else kept.plan
+
+
+def _regressed(plan, table, order, rows, random_state):
+    """The plan with the given kernel fitted by regression of the labels of some rows."""
     rows = merged(targets.regressed(rows, plan.n_classes, plan.likelihood))
     logs = [jax.tree.map(np.log, each) for each in _kernels.from_sklearn(plan.kernels[0], table.X.shape[1])]
     start, *bounds = map(Hyperparameters, logs, np.log((_NOISE, *view.NOISE_BOUNDS_OF_LABELS)))
@@ -356,7 +366,7 @@ def _of_labels(plan, table, random_state):
     total = float(np.mean(jax.tree.map(np.exp, found).diag(rows.X)))
     log_scale = np.clip(np.log(plan.route.variance / total), *algebra.room(found, *(each.kernel for each in bounds)))
     kernel = _kernels.to_sklearn(plan.kernels[0], jax.tree.map(np.exp, algebra.multiplied(found, log_scale)))
-    return kernel_of_labels.at_best_scale(plan._replace(kernels=(kernel,)), table, seed).plan
+    return plan._replace(kernels=(kernel,))
 
 
 # The functions that find the hyperparameters of given kernels, by the name in `route.search`.
