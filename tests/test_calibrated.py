@@ -193,6 +193,16 @@ def test_what_is_known_of_rows_is_known_where_they_are_left_out():
     assert np.all(wide > narrow)
 
 
+def test_what_a_step_of_a_pipeline_is_told_is_known_where_rows_are_left_out():
+    offset, weight = 5.0 * X[:, 1], np.where(np.arange(80) < 40, 0.2, 1.0)
+    expected = CalibratedRegressorCV(exact(), cv=KFold(4)).fit(X, Y + offset, weight, offset=offset)
+    model = CalibratedRegressorCV(make_pipeline("passthrough", exact()), cv=KFold(4))
+    name = "ngdsvgpregressor"
+    model.fit(X, Y + offset, **{f"{name}__offset": offset, f"{name}__sample_weight": weight})
+    assert_array_equal(model.standardized_errors_, expected.standardized_errors_)
+    assert model.factor_ == expected.factor_
+
+
 def test_fits_at_the_same_time_are_the_same():
     one, two = (CalibratedRegressorCV(exact(), cv=4, n_jobs=n).fit(X, Y) for n in (None, 2))
     assert_array_equal(one.predict_interval(NEW), two.predict_interval(NEW))
@@ -201,6 +211,8 @@ def test_fits_at_the_same_time_are_the_same():
 def test_what_cannot_be_done_is_said():
     with pytest.raises(ValueError, match="leaves out no row"):
         CalibratedRegressorCV(exact(), cv=PredefinedSplit(np.full(80, -1))).fit(X, Y)
+    with pytest.raises(ValueError, match="sample_weight is positive"):
+        CalibratedRegressorCV(exact(), cv=[(np.arange(9, 80), np.arange(9))]).fit(X, Y, np.arange(80) > 8)
     with pytest.raises(TypeError, match="LinearRegression predicts no distribution"):
         CalibratedRegressorCV(LinearRegression()).fit(X, Y)
     flat = CalibratedRegressorCV(exact(), cv=2).fit(X, np.zeros(80))

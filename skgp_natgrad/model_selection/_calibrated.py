@@ -9,6 +9,7 @@ from scipy import optimize, stats
 from sklearn import get_config
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
 from sklearn.model_selection import check_cv
+from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, get_tags, indexable
 from sklearn.utils.metadata_routing import UNUSED, MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.parallel import Parallel, delayed
@@ -126,12 +127,14 @@ class CalibratedRegressorCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Targets.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weight of each row, in the fits and among the errors of left-out rows.
+            Weight of each row, in the fits and among the errors of left-out rows. A Pipeline takes that of its last
+            step, ``step__sample_weight``.
         groups : array-like of shape (n_samples,), default=None
             The group of each row, for a splitter such as GroupKFold.
         **known : dict
-            Other arguments of the regressor's ``fit``. With scikit-learn's metadata routing, the regressor's ``fit``
-            and the splitter's ``split`` are given what they request; splitters of groups request them by themselves.
+            Other arguments of the regressor's ``fit``; of a Pipeline those of its steps, such as ``step__offset``. With
+            scikit-learn's metadata routing, the regressor's ``fit`` and the splitter's ``split`` are given what they
+            request; splitters of groups request them by themselves.
 
         Returns
         -------
@@ -260,6 +263,8 @@ class CalibratedRegressorCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
 def _left_out(estimator, X, y, of_fit, train, test):
     """Errors and predicted deviations (B, T) of the rows ``test``, and their weights (B,)."""
     of_train, of_test = (_check_method_params(X, of_fit, rows) for rows in (train, test))
+    prefix = _prefix(estimator)
+    of_test = {name.removeprefix(prefix): value for name, value in of_test.items()}
     fitted = clone(estimator).fit(_safe_indexing(X, train), _safe_indexing(y, train), **of_train)
     known = {name: of_test[name] for name in _OF_PREDICTIONS if name in of_test}
     found = predictive_distribution(fitted, _safe_indexing(X, test), **known)
@@ -269,10 +274,24 @@ def _left_out(estimator, X, y, of_fit, train, test):
     return errors.reshape(len(mean), -1), std.reshape(len(mean), -1), weights
 
 
+def _prefix(estimator):
+    """What the names of the last step's arguments begin with in the ``fit`` of a Pipeline, also inside a search."""
+    if isinstance(estimator, Pipeline):
+        name, last = estimator.steps[-1]
+        return f"{name}__{_prefix(last)}"
+    within = getattr(estimator, "estimator", None)
+    return "" if within is None else _prefix(within)
+
+
 def _spread(errors, deviations, weights):
     """The most probable factor and added variance, and degrees of freedom, of errors (B,) with these deviations."""
     seen = ~np.isnan(errors)
     squares, variances, weights = errors[seen] ** 2, deviations[seen] ** 2, weights[seen]
+    if not weights.sum() > 0.0:
+        raise ValueError(
+            "cv leaves out no row whose target is known and whose sample_weight is positive, so no error is seen; give "
+            "a splitter that does."
+        )
     mean_square = np.average(squares, weights=weights)
     if not mean_square > 0.0:
         return 1.0, 0.0, np.inf
