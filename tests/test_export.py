@@ -245,6 +245,12 @@ def test_a_frame_with_categories_is_encoded_as_in_the_fit(options, tmp_path):
         wrong.loc[2, name] = value
         with pytest.raises(ValueError, match=match):
             predictor.predict(wrong)
+    cells = new.to_numpy(dtype=object)
+    masked = np.ma.masked_array(cells, mask=np.zeros(cells.shape, bool))
+    masked[0, 1] = np.ma.masked
+    for wrong, match in ((cells[:, :1], "give a table"), (cells[0], "give a table"), (masked, "masked values")):
+        with pytest.raises(ValueError, match=match):
+            predictor.predict(wrong)
 
 
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names", "ignore:The table of the fit has names")

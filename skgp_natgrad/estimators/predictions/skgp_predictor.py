@@ -86,18 +86,22 @@ class _Model:
             self._latent = Neighbours(about["kernels"], _part(arrays, "neighbours"))
         self._of_x = _part(arrays, "x_scale")
 
+    def _check_shape(self, X):
+        if X.ndim != 2 or X.shape[1] != self.n_features_in_:
+            raise ValueError(f"X has the shape {X.shape}; give a table with {self.n_features_in_} columns.")
+
     def _scaled(self, X):
         """Rows in the units of the kernels."""
         _check_names(X, self.about["feature_names"])
-        encoding, cells = self.about.get("encoding"), np.asarray(X)
-        if encoding and cells.ndim == 2:
-            cells = np.asarray(X, dtype=object).copy()
+        encoding = self.about.get("encoding")
+        if encoding and not hasattr(X, "toarray") and not np.ma.is_masked(X):
+            cells = np.array(X, dtype=object)
+            self._check_shape(cells)
             of_categories = [cells[:, each["column"]].copy() for each in encoding["categories"]]
             cells[:, [each["column"] for each in encoding["categories"]]] = 0.0
             X = cells
         X = _numbers(X)
-        if X.ndim != 2 or X.shape[1] != self.n_features_in_:
-            raise ValueError(f"X has the shape {X.shape}; give a table with {self.n_features_in_} columns.")
+        self._check_shape(X)
         bad = np.argwhere(~np.isfinite(X))
         if len(bad):
             row, column = bad[0]
