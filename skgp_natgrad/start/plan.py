@@ -58,8 +58,9 @@ class Plan(NamedTuple):
     untrained : float
         The weight of a stream's rows since the last training, these included, if they are so few that the
         hyperparameters stay and q follows in closed form; zero if they are trained.
-    ahead : refinement.Ahead, optional
-        Of the next best kernel, where the default kernel was chosen by its predictions.
+    ahead : refinement.Ahead or kernel_of_labels.Shares, optional
+        Of the next best kernel, where the default kernel was chosen by its predictions; or the shares of those that
+        were summed.
     averages : few_rows.Open or few_labels.Share, optional
         If the hyperparameters are averages for few rows: the factor of the variances, or the share of the prior mean.
     device : str

@@ -271,7 +271,8 @@ class Interpretation:
             ``output_correlation``
                 Of correlated outputs (``output_kernel``), that of their latent functions at the same place; else None.
             ``compared``
-                What rows left out have chosen, and how far it is ahead of the next best.
+                What rows left out have chosen, and how far it is ahead of the next best; of class labels the share of
+                each kernel in the variance.
 
         Examples
         --------
