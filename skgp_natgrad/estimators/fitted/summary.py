@@ -271,8 +271,7 @@ class Interpretation:
             ``output_correlation``
                 Of correlated outputs (``output_kernel``), that of their latent functions at the same place; else None.
             ``compared``
-                What rows left out have chosen, and how far it is ahead of the next best; of class labels the share of
-                each kernel in the variance.
+                What rows left out have chosen, and how far it is ahead of the next best, or its shares of the variance.
 
         Examples
         --------
