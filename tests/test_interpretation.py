@@ -155,10 +155,13 @@ def test_a_summary_of_powers_has_the_units_of_its_columns(kernel, forms, by_colu
 def test_a_summary_says_what_was_compared_and_by_how_much_the_winner_is_ahead(rng):
     X = rng.normal(size=(400, 2))
     y = np.sin(2.0 * X[:, 0]) + 0.1 * rng.normal(size=400)
-    for model, target in ((NGDSVGPRegressor(random_state=0), y), (NGDSVGPClassifier(random_state=0), y > 0.0)):
+    ahead = r"kernel .*Matern.* ahead by -?[\d.e-]+ nats a row of .*Constant.*"
+    shares = r"shares of the variance: .*Matern.* \d\.\d\d, .*Laplacian \d\.\d\d.*"
+    regressor, classifier = NGDSVGPRegressor(random_state=0), NGDSVGPClassifier(random_state=0)
+    for model, target, expected in ((regressor, y, ahead), (classifier, y > 0.0, shares)):
         model.fit(X, target)
         (line,) = model.summary().compared
-        assert re.fullmatch(r"kernel .*Matern.* ahead by -?[\d.e-]+ nats a row of .*Constant.*", line)
+        assert re.fullmatch(expected, line)
         assert f"chosen: {line}" in repr(model.summary())
         assert pickle.loads(pickle.dumps(model)).summary().compared == (line,)
     # Nothing is compared where the kernel is given.

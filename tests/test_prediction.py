@@ -16,6 +16,7 @@ from sklearn.gaussian_process.kernels import (
 )
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels
+from skgp_natgrad._backend import device
 from skgp_natgrad.likelihoods import Gaussian, Poisson
 from skgp_natgrad.prediction import evaluate, posterior
 from skgp_natgrad.prediction.posterior import reduced
@@ -114,7 +115,9 @@ def test_many_points_have_the_moments_of_few(rng, monkeypatch, n_kernels):
             patch.setattr(evaluate, "_BY_BLAS", 1)
             patch.setattr(evaluate, "_COVARIANCES", 1000)
             assert evaluate.chunk_rows(len(fitted.Z)) < 256
-            found = evaluate.in_chunks(function, twins, likelihood, fitted, rows, *more)
+            # Threads compute as `computation` says.
+            with device.computation("cpu"):
+                found = evaluate.in_chunks(function, twins, likelihood, fitted, rows, *more)
         assert_allclose(found, expected, rtol=1e-11, atol=1e-13)
 
 
