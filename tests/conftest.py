@@ -120,7 +120,7 @@ def _short_search(request, monkeypatch):
         # With a kernel of one form, fits of tables of one shape share all their programs.
         kinds = (
             (choice, "OF_LABELS"),
-            (kernel_of_labels, "SUMMED"),
+            (kernel_of_labels, "OF_LABELS"),
             (choice, "OF_MEASUREMENTS"),
             (search, "OF_FEW_POINTS"),
         )

@@ -9,7 +9,7 @@ from sklearn.gaussian_process.kernels import Product, Sum
 from skgp_natgrad import NGDSVGPClassifier
 from skgp_natgrad.solve.held_out_labels import Densities
 from skgp_natgrad.start import kernel_of_labels
-from skgp_natgrad.start.candidates import SUMMED
+from skgp_natgrad.start.candidates import OF_LABELS
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -46,7 +46,7 @@ def terms_of(kernel):
 @pytest.fixture
 def summed(rng, monkeypatch):
     """A model with three kernels and given shares."""
-    monkeypatch.setattr(kernel_of_labels, "SUMMED", SUMMED[:2] + SUMMED[3:])
+    monkeypatch.setattr(kernel_of_labels, "OF_LABELS", OF_LABELS[:2] + OF_LABELS[4:])
     monkeypatch.setattr(kernel_of_labels, "shares", lambda *_: np.array([0.25, 0.75, 0.0]))
     X = rng.normal(size=(400, 2))
     return NGDSVGPClassifier(normalize_X=True, random_state=0).fit(X, np.sin(2.0 * X[:, 0]) + X[:, 1] > 0.0), X
@@ -106,17 +106,17 @@ def test_the_sum_is_about_as_good_as_the_best_of_its_kernels(rng, kind, monkeypa
     y = rng.uniform(size=len(X)) < 1.0 / (1.0 + np.exp(-rates))
 
     def density(makes):
-        monkeypatch.setattr(kernel_of_labels, "SUMMED", makes)
+        monkeypatch.setattr(kernel_of_labels, "OF_LABELS", makes)
         model = NGDSVGPClassifier(random_state=0).fit(X[:800], y[:800])
         return np.mean(np.log(model.predict_proba(X[800:])[np.arange(1600), y[800:].astype(int)]))
 
     # A Matern 5/2 comes first: the others start at its lengthscales.
-    singles = [density(SUMMED[:1])]
-    for i in range(1, len(SUMMED)):
+    singles = [density(OF_LABELS[:1])]
+    for i in range(1, len(OF_LABELS)):
         monkeypatch.setattr(kernel_of_labels, "shares", lambda each, _, i=i: np.eye(len(each))[-1])
-        singles.append(density((SUMMED[0], SUMMED[i])))
+        singles.append(density((OF_LABELS[0], OF_LABELS[i])))
     monkeypatch.undo()
-    assert density(SUMMED) > max(singles) - 0.01
+    assert density(OF_LABELS) > max(singles) - 0.01
 
 
 def test_another_scaling_must_be_clearly_better_than_normal_scores(rng):
@@ -130,3 +130,14 @@ def test_another_scaling_must_be_clearly_better_than_normal_scores(rng):
     # The gain of 400 labels has a standard error of a hundredth.
     assert best(0.004) == 1
     assert best(0.05) == 0
+
+
+def test_shares_do_not_depend_on_the_unit_of_weights(rng):
+    X = rng.normal(size=(300, 2))
+    y = np.sin(2.0 * X[:, 0]) + X[:, 1] > 0.0
+    lines = [
+        NGDSVGPClassifier(random_state=0).fit(X, y, sample_weight=np.full(300, weight)).summary().compared
+        for weight in (1.0, 0.5)
+    ]
+    assert "Laplacian" in lines[0][0]
+    assert lines[0] == lines[1]

@@ -15,7 +15,7 @@ from numpy.testing import assert_array_equal
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad._backend import device, threads
 from skgp_natgrad.start import kernel_of_labels
-from skgp_natgrad.start.candidates import SUMMED
+from skgp_natgrad.start.candidates import OF_LABELS
 
 
 def test_threads_compute_in_the_scope_of_the_caller():
@@ -144,7 +144,7 @@ def test_an_outer_loop_over_threads_has_the_cores():
 def test_the_default_kernel_is_the_same_with_any_number_of_cores(of_labels, rng, monkeypatch):
     # Of small tables there is one finalist.
     n = 500 if of_labels else 60
-    monkeypatch.setattr(kernel_of_labels, "SUMMED", SUMMED[:2])
+    monkeypatch.setattr(kernel_of_labels, "OF_LABELS", OF_LABELS[:2])
     X = rng.normal(size=(n, 3))
     y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=n)
     compared, tried = [], kernel_of_labels.at_best_scale

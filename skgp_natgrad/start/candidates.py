@@ -75,8 +75,6 @@ def rough_to_linear(length_scale, bounds):
 # smooth as measurements ask for. Labels, which are regressed here, prefer one term or another.
 OF_MEASUREMENTS = matern52, rough_to_linear
 OF_LABELS = matern52, matern12, rough_and_smooth, matern52_and_linear, laplacian
-# The terms of the sum for labels of smaller tables (`kernel_of_labels`).
-SUMMED = matern52, matern12, rough_and_smooth, laplacian
 # With few inducing points the rough term of a sum acts as noise: it takes the residuals of the smooth term and learns
 # nothing.
 OF_FEW_POINTS = matern52, matern12, smooth_sum, matern52_and_linear, laplacian

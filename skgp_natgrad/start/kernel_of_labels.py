@@ -21,7 +21,7 @@ from .._backend import threads
 from ..solve import class_labels
 from ..solve.held_out_labels import Densities
 from . import dense, search, targets
-from .candidates import SUMMED
+from .candidates import OF_LABELS
 from .plan import Plan
 from .refinement import raced, refined
 from .splits import Shuffled, in_random_order, splits
@@ -93,7 +93,7 @@ class _Candidates:
         view, effort, best = self.views[index], self._effort, {}
         parts = splits(view.table, self._rows, self._n_rows)
         firsts = [self.firsts[index], *(search.smooth_one(view, parts, tie, effort) for tie in effort.ties[1:])]
-        makes = search.makes_of(view, SUMMED)
+        makes = search.makes_of(view, OF_LABELS)
         for each in search.ranked_in(view, parts, firsts, lambda _, each: each, makes, effort, []):
             best.setdefault(each.make, each)
         return list(best.values())
@@ -129,7 +129,10 @@ def summed(plan, tables, random_state, in_common_unit=None):
     X = tables[index].X[:_POINTS]
     alone = [_sum_of(found, each, X) for each in np.eye(len(found))]
     densities = [each.of_labels for each in threads.for_each(lambda kernel: tried(index, kernel), alone)]
-    share = shares(np.array([each.each for each in densities]), densities[0].weight)
+    # Weights tell what is more, and not how much there is.
+    _, weight, counts = densities[0]
+    weight = weight * counts.sum() / max(weight.sum(), np.finfo(float).tiny)
+    share = shares(np.array([each.each for each in densities]), weight)
     plan = tried(index, _sum_of(found, share, X), searches=True).plan
     return index, plan if len(found) == 1 else plan._replace(ahead=Shares(tuple(found), tuple(map(float, share))))
 
