@@ -129,10 +129,7 @@ def summed(plan, tables, random_state, in_common_unit=None):
     X = tables[index].X[:_POINTS]
     alone = [_sum_of(found, each, X) for each in np.eye(len(found))]
     densities = [each.of_labels for each in threads.for_each(lambda kernel: tried(index, kernel), alone)]
-    # Weights tell what is more, and not how much there is.
-    _, weight, counts = densities[0]
-    weight = weight * counts.sum() / max(weight.sum(), np.finfo(float).tiny)
-    share = shares(np.array([each.each for each in densities]), weight)
+    share = shares(densities)
     plan = tried(index, _sum_of(found, share, X), searches=True).plan
     return index, plan if len(found) == 1 else plan._replace(ahead=Shares(tuple(found), tuple(map(float, share))))
 
@@ -157,12 +154,14 @@ def _sum_of(kernels, share, X):
     return functools.reduce(operator.add, map(targets.multiplied, kernels, factors))
 
 
-def shares(log_densities, weight):
-    """The weights (J,) of the most probable mixture of J predictions, from log densities (J, B) of weighted labels.
+def shares(densities):
+    """The weights (J,) of the most probable mixture of J predictions, from their `Densities` of the same labels.
 
     Expectation maximisation under a Dirichlet prior; the problem is concave. Predictions that are not finite have a
-    share of zero.
+    share of zero. Weights of rows tell what is more, and not how much there is.
     """
+    log_densities, (_, weight, counts) = np.array([each.each for each in densities]), densities[0]
+    weight = weight * counts.sum() / max(weight.sum(), np.finfo(float).tiny)
     finite = np.isfinite(log_densities).all(axis=1)
     if not finite.any():
         return np.full(len(finite), 1.0 / len(finite))
