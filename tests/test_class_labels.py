@@ -144,7 +144,8 @@ def test_the_scale_is_better_than_its_neighbours(rng, x64):
     table = table_of(rng, 3, n=120)
     plan = plan_of(Softmax(), 3)
     parameters, constants, rows = prepared(plan, table)
-    kernel, density = class_labels.best_scale(parameters, constants, table, np.random.RandomState(0))
+    given = parameters, constants, table, np.random.RandomState(0)
+    kernel, density = class_labels.best_scale(*given, calibrates=False)
     scale = kernel.k1.constant_value - np.log(2.0)
     # Steps by a factor of three.
     np.testing.assert_allclose(scale / np.log(3.0), np.round(scale / np.log(3.0)), atol=1e-9)
