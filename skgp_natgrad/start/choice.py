@@ -120,7 +120,7 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None):
         tables = [places.of_places(each, effect.variance) for each in tables]
         index, found = choose_kernel(places.searched(plan), tables, random_state, in_common_unit)
         return index, places.joined(effect, found, plan.likelihood)
-    route, regressed = plan.route, [targets.compared(each, plan) for each in tables]
+    route = plan.route
     plain = few_rows.plain(plan, tables[0]) if route.averages and few_rows.suits(plan, tables[0]) else None
     if plain is not None and tables[0].n_rows < few_rows.FEWEST_OF_KERNELS:
         return 0, plain.plan
@@ -128,6 +128,7 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None):
         return 0, few_labels.plain(plan, tables[0], random_state)
     if route.compares_labels and tables[0].n_distinct <= dense.MOST_BY_EVIDENCE:
         return kernel_of_labels.summed(plan, tables, random_state, in_common_unit)
+    regressed = [targets.compared(each, plan) for each in tables]
     with threads.single_threaded(0):
         index, found = search.best_kernels(
             regressed,

@@ -12,6 +12,7 @@ import numpy as np
 from .._backend import placement
 from .._backend import rows as _rows
 from .._backend.device import quick_jit
+from .._backend.repeated import grouped
 from .._backend.rows import filled_up
 from .._backend.types import Floats, NDArray
 from ..step.chunk import STEPS_PER_CALL
@@ -109,7 +110,7 @@ class Table(NamedTuple):
     @property
     def n_distinct(self) -> int:
         """Number of distinct rows of X."""
-        return len(np.unique(self.X, axis=0))
+        return len(grouped(self.X)[1])
 
     @property
     def sample(self) -> Table:
