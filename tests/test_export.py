@@ -19,10 +19,10 @@ from sklearn.gaussian_process.kernels import (
 from sklearn.linear_model import LinearRegression
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels
-from skgp_natgrad.estimators.predictions import skgp_predictor, skgp_processes
-from skgp_natgrad.estimators.predictions.export import _plain
 from skgp_natgrad.likelihoods import Bernoulli
 from skgp_natgrad.prediction import dispersion
+from skgp_natgrad.tools import skgp_predictor, skgp_processes
+from skgp_natgrad.tools.export import _plain
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

@@ -1,0 +1,1 @@
+"""Tools beside the estimators: a fitted model for services without JAX."""
