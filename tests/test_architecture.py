@@ -20,6 +20,7 @@ FLOORS = [
     "model_selection",
     "metrics",
     "tools",
+    "paper",
     "estimators",
     "estimators/predictions",
     "estimators/fitting",
@@ -44,7 +45,7 @@ FLOORS = [
 
 # Annexes import the house, and nothing in it imports them. `__init__`, where users come in, is the door to all of them,
 # and the method `export` calls its tool when it is called.
-ANNEXES = {"inspection", "metrics", "model_selection", "tools"}
+ANNEXES = {"inspection", "metrics", "model_selection", "paper", "tools"}
 DOORS = {"__init__.py": ANNEXES, "estimators/predictions/export.py": {"tools"}}
 
 

@@ -11,7 +11,7 @@ from scipy import linalg, special
 from sklearn.gaussian_process.kernels import RBF
 
 from skgp_natgrad import NGDSVGPClassifier
-from skgp_natgrad._backend.linalg import symmetric_exp, symmetric_log
+from skgp_natgrad.paper.coordinates import symmetric_exp, symmetric_log
 from skgp_natgrad.variational import gaussian, natural_gradient
 from skgp_natgrad.variational.parameterizations import PARAMETERIZATIONS
 

@@ -250,63 +250,6 @@ def normal_nodes(n_nodes):
     return nodes, weights / weights.sum()
 
 
-# -- functions of a symmetric matrix -------------------------------------------------------
-
-
-@jax.custom_jvp
-def symmetric_exp(A):
-    """Matrix exponential of the symmetric matrices ``A`` (..., M, M)."""
-    return _of_eigenvalues(A, jnp.exp)[0]
-
-
-@symmetric_exp.defjvp
-def _(primals, tangents):
-    def divided_difference(a, b):
-        half = 0.5 * (a - b)
-        sinhc = jnp.where(half == 0.0, 1.0, jnp.sinh(half) / jnp.where(half == 0.0, 1.0, half))
-        return jnp.exp(0.5 * (a + b)) * sinhc
-
-    return _daleckii_krein(jnp.exp, divided_difference, *primals, *tangents)
-
-
-@jax.custom_jvp
-def symmetric_log(A):
-    """Matrix logarithm of the symmetric positive definite matrices ``A`` (..., M, M)."""
-    return _of_eigenvalues(A, jnp.log)[0]
-
-
-@symmetric_log.defjvp
-def _(primals, tangents):
-    def divided_difference(a, b):
-        # log(a / b) = 2 artanh((a - b) / (a + b)) has no cancellation where a is close to b.
-        t = (a - b) / (a + b)
-        small = jnp.abs(t) < 0.5
-        near = jnp.where(small, t, 0.0)
-        artanhc = jnp.where(near == 0.0, 1.0, jnp.arctanh(near) / jnp.where(near == 0.0, 1.0, near))
-        far = (jnp.log(a) - jnp.log(b)) / jnp.where(small, 1.0, a - b)
-        return jnp.where(small, 2.0 * artanhc / (a + b), far)
-
-    return _daleckii_krein(jnp.log, divided_difference, *primals, *tangents)
-
-
-def _of_eigenvalues(A, function):
-    values, vectors = one_by_one(jnp.linalg.eigh)(A)
-    return (vectors * function(values)[..., None, :]) @ jnp.swapaxes(vectors, -1, -2), values, vectors
-
-
-def _daleckii_krein(function, divided_difference, A, dA):
-    """The derivative of a function of eigenvalues, defined at repeated ones as well.
-
-    Daleckii and Krein (1965): in the eigenvectors' basis the tangent is
-    multiplied by the function's divided differences. Differentiating ``eigh``
-    itself divides by zero where eigenvalues coincide.
-    """
-    result, values, vectors = _of_eigenvalues(A, function)
-    transposed = jnp.swapaxes(vectors, -1, -2)
-    inner = transposed @ dA @ vectors * divided_difference(values[..., :, None], values[..., None, :])
-    return result, vectors @ inner @ transposed
-
-
 # Rows of the blocks that are inverted by solves, at most.
 _BLOCK = 64
 

@@ -105,7 +105,7 @@ def _natural_step(state, constants, batch, latent, value, gradient, gamma, algor
     bound: it moves on a straight line, in natural parameters, towards the batch's
     optimum, and the divergence from the optimum falls along this line. A past posterior
     is conjugate too: its expectation is linear in E[v] and E[v v^T]. If q has two
-    blocks the bound rises for another reason: see `bases.solve`.
+    blocks the bound rises for another reason: see `paper.solve`.
     """
     q, parameters, (dm, dS) = state.q, state.parameters, gradient
     coordinates = within_blocks(algorithm.parameterization, parameters.points.sizes)

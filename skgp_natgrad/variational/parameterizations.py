@@ -1,6 +1,6 @@
-"""The six parameterizations of a Gaussian.
+"""The parameterizations of a Gaussian: the coordinates in which a step of q is straight.
 
-Salimbeni, Eleftheriadis and Hensman (2018), section 4. Each is a pair of functions,
+Salimbeni, Eleftheriadis and Hensman (2018), section 4, have six. Each is a pair of functions,
 from and to a `Gaussian`, which holds both the natural parameters and the moments. A
 step of finite size depends on the parameterization; the direction of an infinitesimal
 natural gradient step does not.
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from .._backend.linalg import block_slices, cholesky, joined_blocks, symmetric_exp, symmetric_log, symmetrize
+from .._backend.linalg import block_slices, joined_blocks, symmetrize
 from . import gaussian
 
 
@@ -41,59 +41,12 @@ class Parameterization(NamedTuple):
     from_natural: Callable = gaussian.from_natural
 
 
-def _from_logarithm(first, log_precision, of_gaussian):
-    """The Gaussian whose precision has this matrix logarithm."""
-    log_precision = symmetrize(log_precision)
-    precision, cov = symmetric_exp(log_precision), symmetric_exp(-log_precision)
-    nat1, mean = of_gaussian(first, precision, cov)
-    log_det_cov = -jnp.trace(log_precision, axis1=-2, axis2=-1)
-    # Of a wider range a matrix has no logarithm in double precision: the next step could not start there.
-    condition = jnp.abs(precision).max((-2, -1)) * jnp.abs(cov).max((-2, -1))
-    log_det_cov = jnp.where(condition < 1.0 / jnp.finfo(float).eps, log_det_cov, jnp.nan)
-    return gaussian.Gaussian(nat1, precision, mean, cov, log_det_cov)
-
-
-def _apply(A, x):
-    return jnp.einsum("kij,kj->ki", A, x)
-
-
-def _natural_sqrt_to_gaussian(xi):
-    # The Gaussian with natural parameters and moments exchanged.
-    nat1, root = xi[0], jnp.tril(xi[1])
-    mirrored = gaussian.from_root(nat1, root)
-    return gaussian.Gaussian(nat1, mirrored.cov, mirrored.nat1, mirrored.precision, -mirrored.log_det_cov)
-
-
+# The folder `paper` adds the other five, as others may add their own.
 PARAMETERIZATIONS = {
     "natural": Parameterization(
         lambda q: (q.nat1, q.precision),
         lambda xi: gaussian.from_natural(xi[0], symmetrize(xi[1])),
         unconstrained=False,
-    ),
-    "natural_sqrt": Parameterization(
-        lambda q: (q.nat1, cholesky(symmetrize(q.precision))),
-        _natural_sqrt_to_gaussian,
-        unconstrained=True,
-    ),
-    "natural_log": Parameterization(
-        lambda q: (q.nat1, symmetric_log(q.precision)),
-        lambda xi: _from_logarithm(*xi, lambda nat1, precision, cov: (nat1, _apply(cov, nat1))),
-        unconstrained=True,
-    ),
-    "mean_var": Parameterization(
-        lambda q: (q.mean, q.cov),
-        lambda xi: gaussian.from_root(xi[0], cholesky(symmetrize(xi[1]))),
-        unconstrained=False,
-    ),
-    "mean_var_sqrt": Parameterization(
-        lambda q: (q.mean, cholesky(symmetrize(q.cov))),
-        lambda xi: gaussian.from_root(xi[0], jnp.tril(xi[1])),
-        unconstrained=True,
-    ),
-    "mean_var_log": Parameterization(
-        lambda q: (q.mean, symmetric_log(q.cov)),
-        lambda xi: _from_logarithm(xi[0], -xi[1], lambda mean, precision, cov: (_apply(precision, mean), mean)),
-        unconstrained=True,
     ),
 }
 

@@ -55,7 +55,7 @@ class Points(_Sets):
         Points of the mean alone (the paper's gamma).
     Z_second : array of shape (O, D), optional
         Points with a mean and a covariance of their own, apart from those of the
-        inducing points: see `bases.solve`. None in the other bases.
+        inducing points: see `paper.solve`. None in the other bases.
     """
 
     __slots__ = ()

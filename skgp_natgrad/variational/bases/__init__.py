@@ -5,7 +5,8 @@ uses these and the mean-only points Z_mean (the paper's gamma) with weights a. T
 L L^T, q(v) = N(m, S). Without mean-only points "orthogonal" and "hybrid" are the coupled basis. "solve" (Shi, Titsias
 and Mnih 2020) gives a second set of points a covariance as well.
 
-Each basis is a `Basis` in its own file; the functions here apply it for each kernel.
+Each basis is a `Basis` in its own file, those but the first in the folder `paper`; the functions here apply it for each
+kernel.
 """
 
 from __future__ import annotations
@@ -15,10 +16,7 @@ import jax.numpy as jnp
 
 from ..points import by_kernel, factors
 from ._record import Basis, Dependence, Moments, Weights
-from .decoupled import DECOUPLED
-from .hybrid import HYBRID
 from .orthogonal import ORTHOGONAL
-from .solve import SOLVE
 
 __all__ = [
     "BASES",
@@ -33,7 +31,8 @@ __all__ = [
     "whole_gram",
 ]
 
-BASES = {"orthogonal": ORTHOGONAL, "hybrid": HYBRID, "decoupled": DECOUPLED, "solve": SOLVE}
+# The folder `paper` adds its own, as others may.
+BASES = {"orthogonal": ORTHOGONAL}
 
 
 def moments(

@@ -53,9 +53,3 @@ def quadratic(kernel, points, a, beta, Kgz, columns=None):
     Z_mean, own = points.Z_mean[some], a[:, some]
     f = values(kernel, points.Z_mean, a, Z_mean) - beta @ Kgz[some].T
     return (f * own).sum() * (a.shape[1] / max(own.shape[1], 1))
-
-
-def prior_variance(kernel, factor, points, masks):
-    """The metric of mean-only weights that are not orthogonal to the rest: (G,)."""
-    diag = kernel.diag(points.Z_mean)
-    return jnp.where(diag > 0.0, diag, 1.0)

@@ -7,9 +7,9 @@ KL      = KL(N(m, S) || N(0, I)) + 1/2 a^T Kgg a + m^T L^-1 Kzg a
 
 from __future__ import annotations
 
-from . import _whitened
-from ._mean_points import prior_variance
-from ._record import Basis, Dependence
+import jax.numpy as jnp
+
+from ..variational.bases import Basis, Dependence, _whitened
 
 
 def _moments(kernel, factor, points, masks, weights, m, *arguments):
@@ -24,6 +24,12 @@ def _prediction_factors(kernel, points, masks, weights, q, jitter):
 def _change_of_mean(kernel, factor, points, masks, a, m, Z_new):
     """The change of the inducing points' part; the mean-only points' part stays as it is."""
     return _whitened.change_along_mean(kernel, factor, points, masks, m, Z_new)
+
+
+def prior_variance(kernel, factor, points, masks):
+    """The metric of mean-only weights that are not orthogonal to the rest: (G,)."""
+    diag = kernel.diag(points.Z_mean)
+    return jnp.where(diag > 0.0, diag, 1.0)
 
 
 HYBRID = Basis(

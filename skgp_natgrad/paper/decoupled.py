@@ -12,11 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..._backend.linalg import cholesky, triangular_inverse
-from ..points import inducing_covariance
-from ..projection import SMALLEST_VARIANCE
-from ._mean_points import in_precision_of, prior_variance, quadratic, values
-from ._record import Basis, Weights
+from .._backend.linalg import cholesky, triangular_inverse
+from ..variational.bases import Basis, Weights
+from ..variational.bases._mean_points import in_precision_of, quadratic, values
+from ..variational.points import inducing_covariance
+from ..variational.projection import SMALLEST_VARIANCE
+from .hybrid import prior_variance
 
 # The start of R: "near zero" (appendix E), and not zero, where the gradient vanishes.
 _FIRST_ROOT = 1e-2
