@@ -197,7 +197,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, ClonesMixin, B
         return hasattr(self, "_posterior")
 
     def __getstate__(self):
-        return persistence.plain(super().__getstate__())
+        return persistence.stamped(super().__getstate__())
 
     def __setstate__(self, state):
         super().__setstate__(persistence.restored(type(self), state))

@@ -80,9 +80,18 @@ class Neighbours:
         found._nearest = self._nearest
         return found
 
-    def __reduce__(self):
-        # The search structures are not pickled: they are built again when needed.
-        return type(self), (self.X, self.y, self.noise, self.n_neighbours)
+    def __getstate__(self):
+        # The search structures are not saved: they are built again when needed.
+        values, place = np.unique(self.noise, return_inverse=True)
+        place = place.reshape(self.noise.shape).astype(np.min_scalar_type(len(values)))
+        few = values.nbytes + place.nbytes < self.noise.nbytes
+        return {**vars(self), "noise": (values, place) if few else self.noise, "_nearest": {}}
+
+    def __setstate__(self, state):
+        vars(self).update(state)
+        if isinstance(self.noise, tuple):
+            values, place = self.noise
+            self.noise = values[place]
 
     def rates_of(self, kernels: tuple) -> Floats:
         """The inverse lengthscales of each kernel (J, D), in whose units rows are near."""

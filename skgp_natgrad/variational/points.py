@@ -21,8 +21,19 @@ from .._backend.device import FEW_ROWS_OF_ONCE, sized_jit
 from .._backend.linalg import jittered_cholesky, symmetrize, triangular_inverse
 
 
-class _Sets(NamedTuple):
-    """The fields that `Points` and `Masks` share: one for each set of points."""
+class Points(NamedTuple):
+    """The point sets.
+
+    Attributes
+    ----------
+    Z : array of shape (M, D)
+        Inducing points, of mean and covariance (the paper's beta).
+    Z_mean : array of shape (G, D)
+        Points of the mean alone (the paper's gamma).
+    Z_second : array of shape (O, D), optional
+        Points with a mean and a covariance of their own, apart from those of the
+        inducing points: see `paper.solve`. None in the other bases.
+    """
 
     Z: jax.Array
     Z_mean: jax.Array
@@ -44,27 +55,14 @@ class _Sets(NamedTuple):
         return self.Z_mean if self.Z_second is None else self.Z_second
 
 
-class Points(_Sets):
-    """The point sets.
-
-    Attributes
-    ----------
-    Z : array of shape (M, D)
-        Inducing points, of mean and covariance (the paper's beta).
-    Z_mean : array of shape (G, D)
-        Points of the mean alone (the paper's gamma).
-    Z_second : array of shape (O, D), optional
-        Points with a mean and a covariance of their own, apart from those of the
-        inducing points: see `paper.solve`. None in the other bases.
-    """
-
-    __slots__ = ()
-
-
-class Masks(_Sets):
+class Masks(NamedTuple):
     """One for a point, zero for padding: (M,), (G,) and (O,)."""
 
-    __slots__ = ()
+    Z: jax.Array
+    Z_mean: jax.Array
+    Z_second: jax.Array | None = None
+
+    of_q, sizes, further = Points.of_q, Points.sizes, Points.further
 
 
 class Factor(NamedTuple):

@@ -37,6 +37,5 @@ class Few(NamedTuple):
 
 
 def continued(estimator):
-    """The attributes from which a stream goes on, and those that tell their structure when they are saved."""
-    names = (*CONTINUED, "encoding_", "feature_names_in_")
-    return {name: getattr(estimator, name) for name in names if hasattr(estimator, name)}
+    """The attributes from which a stream goes on."""
+    return {name: getattr(estimator, name) for name in CONTINUED if hasattr(estimator, name)}
