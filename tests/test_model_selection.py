@@ -18,8 +18,8 @@ from sklearn.preprocessing import StandardScaler
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, likelihoods
 from skgp_natgrad.model_selection import NGDGridSearchCV, NGDRandomizedSearchCV, _halving
+from skgp_natgrad.model_selection._rungs import Rung
 from skgp_natgrad.step import chunk
-from skgp_natgrad.training.checkpoint import Rung
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::sklearn.exceptions.ConvergenceWarning", "ignore:Without effect", "ignore:.*bound"

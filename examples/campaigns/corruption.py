@@ -6,13 +6,15 @@ Four fits are interrupted, twice each; every case writes one of their files anew
 again. The fit must either refuse the file by a ValueError that names it, or end at the bits of a fit
 that nothing interrupted. Bits are flipped, blocks lost or overwritten, files cut, lengthened and put
 together from two; archives are written again, with valid checksums, from the members of two files, with
-changed arrays or headers, with pickles in them, and with sizes that no memory has.
+changed arrays or headers, with pickles in them, and with sizes that no memory has. Numbers in a file with a right
+digest are believed, but it must have the structure and the identity of the fit.
 """
 
 from __future__ import annotations
 
 import copy
 import functools
+import hashlib
 import io
 import json
 import pickle
@@ -122,30 +124,29 @@ def splice(rng, content, other):
 # -- members, with valid checksums ----------------------------------------------------------
 
 
+def parted(content):
+    """The archive, and the last line, which holds the digest that the package has put into the file."""
+    start = content.rindex(checkpoint_file._LAST_LINE % checkpoint_file.FORMAT)
+    return content[:start], content[start:]
+
+
 def members_of(content):
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+    with zipfile.ZipFile(io.BytesIO(parted(content)[0])) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def archive_of(members, comment=b"", compression=zipfile.ZIP_STORED):
+def archive_of(members, last_line, compression=zipfile.ZIP_STORED):
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", compression) as archive:
         for name, value in members.items():
             archive.writestr(name, value)
-        archive.comment = comment
-    return file.getvalue()
-
-
-def comment_of(content):
-    """The digest that the package has put into a file."""
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        return archive.comment
+    return file.getvalue() + last_line
 
 
 def sealed(members):
     """An archive with its right digest: by somebody who knows the package."""
-    with zipfile.ZipFile(io.BytesIO(archive_of(members))) as archive:
-        return archive_of(members, checkpoint_file._digest(archive))
+    whole = archive_of(members, checkpoint_file._LAST_LINE % checkpoint_file.FORMAT)
+    return whole + hashlib.sha256(whole).hexdigest().encode()
 
 
 def as_member(array, allow_pickle=False):
@@ -159,7 +160,7 @@ def splice_members(rng, content, other):
     members, others = members_of(content), members_of(other)
     names = [name for name in members if name in others and members[name] != others[name]]
     chosen = rng.permutation(names)[: rng.integers(1, max(2, len(names)))]
-    return archive_of({name: (others if name in chosen else members)[name] for name in members}, comment_of(content))
+    return archive_of({name: (others if name in chosen else members)[name] for name in members}, parted(content)[1])
 
 
 def change_array(rng, content, other):
@@ -173,7 +174,7 @@ def change_array(rng, content, other):
         flat[rng.integers(flat.size)] += 1
     else:
         array = np.ones(1, array.dtype)
-    return archive_of(members | {name: as_member(array)}, comment_of(content))
+    return archive_of(members | {name: as_member(array)}, parted(content)[1])
 
 
 def change_header(rng, content, other):
@@ -182,7 +183,7 @@ def change_header(rng, content, other):
     text = str(np.lib.format.read_array(io.BytesIO(members["header.npy"])))
     at = rng.integers(len(text))
     changed = as_member(text[:at] + "0123456789abcdef"[rng.integers(16)] + text[at + 1 :])
-    return archive_of(members | {"header.npy": changed}, comment_of(content))
+    return archive_of(members | {"header.npy": changed}, parted(content)[1])
 
 
 class Payload:
@@ -210,11 +211,11 @@ def boundless(rng, content, other):
     head = f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({10 ** rng.integers(10, 30)},), }}".ljust(117) + "\n"
     value = b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head.encode("latin1") + bytes(64)
     return archive_of(
-        members | {name: value}, comment_of(content), [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED][rng.integers(2)]
+        members | {name: value}, parted(content)[1], [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED][rng.integers(2)]
     )
 
 
-# -- content that no fit saves, in a file that is right in all else ----------------------------
+# -- another structure or identity, in a file that is right in all else ------------------------
 
 
 def wrong_content(rng, path):
@@ -224,26 +225,15 @@ def wrong_content(rng, path):
     header = checkpoint_file.Header(**json.loads(json.dumps(header._asdict())))
     floats = [name for name, value in arrays.items() if ".q." in name and value.dtype.kind == "f" and value.size]
     name = floats[rng.integers(len(floats))]
-    kind = rng.integers(9)
+    kind = rng.integers(4)
     if kind == 0:
-        arrays[name] = np.full_like(arrays[name], [np.nan, np.inf][rng.integers(2)])
-    elif kind == 1:
-        arrays[name] = np.concatenate([arrays[name]] * 2)
-    elif kind == 2:
         arrays[name] = arrays[name].astype(">i2")
-    elif kind == 3:
+    elif kind == 1:
         del arrays[name]
-    elif kind == 4:
+    elif kind == 2:
         arrays["more"] = np.ones(2)
-    elif kind == 5:
-        part = header[1 + rng.integers(2)]
-        part[list(part)[rng.integers(len(part))]] = [None, [], "x" * 5000, {"a": 1}, 10**400, 1.5][rng.integers(6)]
-    elif kind == 6:
-        header.values.clear()
-    elif kind == 7:
-        header.identity[list(header.identity)[rng.integers(len(header.identity))]] = "another"
     else:
-        header.start["state"]["pos"] = int(rng.integers(10**6, 10**18))
+        header.identity[list(header.identity)[rng.integers(len(header.identity))]] = "another"
     checkpoint_file.write(path, header, arrays)
 
 

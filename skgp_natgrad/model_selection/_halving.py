@@ -20,7 +20,7 @@ from sklearn.exceptions import FitFailedWarning
 from .._backend.notices import Notice
 from ..estimators.base import BaseNGDSVGP
 from ..svgp import SOLVERS, is_transformation
-from ..training.checkpoint import Rung
+from ._rungs import Rung
 
 # The default factor, and the largest number of rungs: before a 27th of the iterations little can be told.
 FACTOR, _MOST_RUNGS = 3, 4

@@ -6,7 +6,6 @@ random state with which the fit began, and replaces its arrays.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import os
@@ -19,7 +18,6 @@ from sklearn.utils import check_random_state
 
 from .._backend import __version__, processes
 from .._backend.notices import Notice
-from ..step.chunk import STEPS_PER_CALL
 from . import checkpoint_file
 from .checkpoint_file import Header
 
@@ -28,8 +26,6 @@ from .checkpoint_file import Header
 _TIMES_LAST_WRITE = 20.0
 _LONGEST_SHOWN = 40
 _SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
-# Values of the header that `Monitor.progress` saves, besides the random state.
-_VALUES = {"converged": (False, True), "failure": (None, "unsound", "no step")}
 
 
 class Checkpoint:
@@ -77,7 +73,6 @@ class Checkpoint:
             seed = None if self._header is not None else random_state.randint(np.iinfo(np.int32).max)
             random_state = np.random.RandomState(seed)
         if self._header is not None:
-            self._check_random_state(self._header.start, random_state)
             random_state.set_state(self._header.start)
         self._start = random_state.get_state(legacy=False)
         return random_state
@@ -99,18 +94,8 @@ class Checkpoint:
         self.keep(*monitor.progress(state), last=not monitor.running)
 
     def resume(self, monitor, state):
-        """The saved progress, or None.
-
-        Raises
-        ------
-        ValueError
-            If the file holds anything that a fit could not have saved.
-        """
-        fresh = monitor.progress(state)[0]
-        found = self.saved(fresh)
-        if found is not None:
-            self._check_content(fresh, *found, monitor)
-        return found
+        """The saved progress, or None."""
+        return self.saved(monitor.progress(state)[0])
 
     def keep(self, tree, values, last):
         """Write ``tree`` (arrays) and ``values`` (JSON) if a write is due, or if this is the last call.
@@ -154,44 +139,6 @@ class Checkpoint:
                 "that fit, give the same data and arguments again; to start anew, delete the file or name another one; "
                 "name a folder to keep a file for each fit."
             )
-
-    def _check_random_state(self, saved, random_state):
-        """Refuse a saved random state that ``random_state`` could not take over."""
-        try:
-            copy.deepcopy(random_state).set_state(saved)
-            # NumPy does not check this position, and reads there.
-            if not 0 <= saved["state"].get("pos", 0) <= len(saved["state"].get("key", ())):
-                raise ValueError("its position lies outside")
-        except (TypeError, ValueError, KeyError, AttributeError, OverflowError, IndexError) as error:
-            raise self._refusal(f"its random state is not valid ({error})") from error
-
-    def _check_content(self, fresh, tree, values, monitor):
-        """Refuse saved values that the training of ``monitor`` could not have reached."""
-        for name, allowed in _VALUES.items():
-            value = values.get(name, ...)
-            if not any(type(value) is type(each) and value == each for each in allowed):
-                raise self._refusal(f"{name} is {_shown(value)}")
-        self._check_random_state(values.get("random_state"), monitor.batches.random_state)
-        (first, *_), (state, report, position) = fresh, tree
-        shapes, expected = ([np.shape(leaf) for leaf in jax.tree.leaves(each)] for each in (state, first))
-        if shapes != expected:
-            raise self._refusal("its arrays have other shapes")
-        if {np.shape(each) for each in report} != {(len(report.elbo),)} or len(report.elbo) > monitor.max_iter:
-            raise self._refusal(f"it reports incomplete iterations, or more than max_iter={monitor.max_iter}")
-        used = state.q, state.parameters, state.best.q, state.best.parameters
-        if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(used)):
-            raise self._refusal("some of its values are not finite")
-        table = monitor.batches.rows
-        drawn = ("rows", position.upcoming, table.n_rows), ("blocks", position.blocks, len(table.starts))
-        for what, named, most in drawn:
-            if named.dtype.kind != "i" or not np.all((named >= 0) & (named < most)):
-                raise self._refusal(f"it names {what} outside the {most} of the table")
-
-    def _refusal(self, reason):
-        return ValueError(
-            f"checkpoint={str(self.path)!r} is not the checkpoint of a fit: {reason}. Delete the file to start "
-            "anew, or name another one."
-        )
 
 
 def is_folder(place):
@@ -280,66 +227,3 @@ class SharedCheckpoint:
         if refused is not None:
             raise error or refused
         return found if keep else told
-
-
-# Fits that pause after a part of their iterations, and continue from there when they are fitted again.
-
-_UNFINISHED = "unfinished"
-
-
-class Rung(os.PathLike):
-    """A folder for the progress of fits that pause after a share of their iterations, in place of ``checkpoint``.
-
-    The same fit at a higher rung of the same folder continues where it paused, with the same steps as a fit without a
-    pause.
-
-    Parameters
-    ----------
-    folder : str
-        Exists.
-    share : float
-        Of ``max_iter``, in (0, 1]; one lets fits end.
-    """
-
-    def __init__(self, folder, share):
-        self.folder, self.share = folder, share
-
-    def __fspath__(self):
-        return self.folder
-
-    def __repr__(self):
-        return f"{type(self).__name__}({self.folder!r}, {self.share:.3g})"
-
-    def of_fit(self, identity, max_iter):
-        """The `Checkpoint` of one fit."""
-        # Callbacks are called after whole chunks.
-        n_chunks = max(1, round(self.share * max_iter / STEPS_PER_CALL))
-        return _Pausing(self.folder, identity, max_iter if self.share >= 1.0 else n_chunks * STEPS_PER_CALL)
-
-    @property
-    def left_unfinished(self):
-        """Whether a fit has paused here, and not ended since."""
-        return any(Path(self.folder).glob(f"*.{_UNFINISHED}"))
-
-
-class _Pausing(Checkpoint):
-    """A checkpoint that is written once, at the iteration at which the fit pauses or at its end."""
-
-    def __init__(self, folder, identity, last):
-        super().__init__(folder, identity)
-        self._last, self._mark = last, self.path.with_suffix(f".{_UNFINISHED}")
-
-    def __call__(self, monitor, state):
-        """Save the progress of a fit that pauses or ends; whether it pauses."""
-        pauses = monitor.running and monitor.n_iter >= self._last
-        if pauses or not monitor.running:
-            # The file does not say that training ends here: a fit that resumes it continues.
-            self.keep(*monitor.progress(state), last=True)
-        if pauses:
-            self._mark.touch()
-        elif not monitor.running:
-            self._mark.unlink(missing_ok=True)
-        return pauses
-
-    def remove(self):
-        """Nothing: the next rung reads the file, and whoever made the folder removes it."""

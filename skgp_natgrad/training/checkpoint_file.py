@@ -1,8 +1,8 @@
 """The file of a checkpoint, written whole or not at all and read without running code; and the identity of its fit.
 
-It is a NumPy archive of plain arrays and a JSON header. Its comment is the number of its format and a digest of
-everything, so that an intact file of another format is not reported as damaged. It is written under a unique temporary
-name and then renamed: if the process is killed, either the old file or the new one is there, complete.
+It is a NumPy archive of plain arrays and a JSON header. Its last line holds the number of its format and a digest of
+everything before it, so that an intact file of another format is not reported as damaged. It is written under a unique
+temporary name and then renamed: if the process is killed, either the old file or the new one is there, complete.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import hashlib
 import io
 import json
 import os
-import re
 import tempfile
 import time
 import zipfile
@@ -26,10 +25,9 @@ _PREFIX, _SUFFIX = ".skgp_natgrad-", ".part"
 # Seconds after which a temporary file that nobody has written to is taken for one of a killed process. Process numbers
 # would not tell: the folder may be shared with other machines and containers.
 _STALE = 600.0
-_PIECE = 1 << 20
-# Raise it with every change of what the header means. Files of format 0 have the digest alone as their comment.
-FORMAT = 1
-_COMMENT = "skgp_natgrad checkpoint {} {}"
+# Raise it with every change of the file or of what the header means.
+FORMAT = 2
+_LAST_LINE = b"\nskgp_natgrad checkpoint %d "
 
 
 class Header(NamedTuple):
@@ -50,9 +48,13 @@ def write(path, header, arrays):
     arrays : dict of str to ndarray
     """
     with _temporary(path.parent) as name:
-        with open(name, "wb") as file:
+        with open(name, "w+b") as file:
             text = json.dumps(header._asdict(), default=np.ndarray.tolist)
-            _write_archive(file, {"header": np.array(text), **arrays})
+            np.savez(file, header=np.array(text), **arrays)
+            file.write(_LAST_LINE % FORMAT)
+            file.seek(0)
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            file.write(digest.encode())
             file.flush()
             os.fsync(file.fileno())
         os.replace(name, path)
@@ -70,93 +72,26 @@ def read(path):
         content = path.read_bytes()
     except FileNotFoundError:
         return None
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            # Before any content, above all a size, is trusted.
-            if archive.comment != _digest(archive):
-                _refuse_other_format(path, archive)
-                raise ValueError("its digest is wrong")
-            arrays = {info.filename.removesuffix(".npy"): _array(archive, info) for info in archive.infolist()}
-        header = Header(**json.loads(str(arrays.pop("header"))))
-        if not all(isinstance(part, dict) for part in header):
-            raise TypeError("the header's parts are not dictionaries")
-        return header, arrays
-    except (MemoryError, OtherFormat):
-        raise
-    # Bytes in memory are all that is read: whatever the readers of NumPy, zipfile and JSON raise is damage.
-    except Exception as error:
+    # Before any content, above all a size, is trusted.
+    whole, digest = content[:-64], content[-64:]
+    damaged = ValueError(
+        f"checkpoint={str(path)!r} is not a checkpoint of skgp_natgrad, or is damaged. Delete the file to start anew, "
+        "or name another one."
+    )
+    if hashlib.sha256(whole).hexdigest().encode() != digest:
+        raise damaged
+    if not whole.endswith(_LAST_LINE % FORMAT):
         raise ValueError(
-            f"checkpoint={str(path)!r} is not a checkpoint of skgp_natgrad, or is damaged. Delete the file to "
-            "start anew, or name another one."
-        ) from error
-
-
-class OtherFormat(ValueError):
-    """A file is whole, but of another format."""
-
-
-def _refuse_other_format(path, archive):
-    """Raise `OtherFormat` if the archive's comment is right for another format."""
-    stated = re.fullmatch(_COMMENT.format(r"(\d+)", "[0-9a-f]+"), archive.comment.decode("ascii", "replace"))
-    number = int(stated[1]) if stated else 0
-    if archive.comment == _digest(archive, number):
-        age = "an older" if number < FORMAT else "a newer"
-        raise OtherFormat(
-            f"checkpoint={str(path)!r} was written by {age} version of skgp_natgrad, in format {number}, and this one "
-            f"reads format {FORMAT}; it is not damaged. Continue with that version, or delete the file to start anew."
+            f"checkpoint={str(path)!r} was written by another version of skgp_natgrad, and this one reads format "
+            f"{FORMAT}; it is not damaged. Continue with that version, or delete the file to start anew."
         )
-
-
-def _write_archive(file, arrays):
-    """A NumPy archive whose comment holds the format and the digest."""
-    with zipfile.ZipFile(file, "w") as archive:
-        each = []
-        for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                watched = _Digested(member)
-                np.lib.format.write_array(watched, array, allow_pickle=False)
-            each.append((f"{name}.npy", watched.found.digest()))
-        archive.comment = _together(each)
-
-
-class _Digested:
-    """A file to write to, and the digest of what is written."""
-
-    def __init__(self, file):
-        self.file, self.found = file, hashlib.sha256()
-
-    def write(self, content):
-        """Write bytes."""
-        self.found.update(content)
-        return self.file.write(content)
-
-
-def _digest(archive, number=FORMAT):
-    """The comment of an archive; its members are read in pieces: a size that is wrong takes no memory."""
-    each = []
-    for info in archive.infolist():
-        if info.compress_type != zipfile.ZIP_STORED:
-            raise ValueError(f"{info.filename} is compressed")
-        found = hashlib.sha256()
-        with archive.open(info) as member:
-            while piece := member.read(_PIECE):
-                found.update(piece)
-        each.append((info.filename, found.digest()))
-    return _together(each, number)
-
-
-def _together(each, number=FORMAT):
-    """The comment of an archive with these names and members' digests; its number is a part of what is digested."""
-    found = hashlib.sha256(str(number).encode() if number else b"")
-    for name, digest in each:
-        found.update(hashlib.sha256(name.encode()).digest() + digest)
-    return (_COMMENT.format(number, found.hexdigest()) if number else found.hexdigest()).encode()
-
-
-def _array(archive, info):
-    """A member's array; no object is unpickled."""
-    with archive.open(info) as member:
-        return np.lib.format.read_array(member, allow_pickle=False)
+    try:
+        with np.load(io.BytesIO(whole), allow_pickle=False) as archive:
+            arrays = {name: np.asarray(archive[name]) for name in archive}
+        parts = json.loads(str(arrays.pop("header")))
+        return Header(**{name: dict(part) for name, part in parts.items()}), arrays
+    except (ValueError, TypeError, KeyError, AttributeError, zipfile.BadZipFile) as error:
+        raise damaged from error
 
 
 def prepare(path):

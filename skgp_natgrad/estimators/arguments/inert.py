@@ -9,7 +9,6 @@ import numpy as np
 
 from ..._backend.notices import Notice
 from ...svgp import BASES, NATURAL_MEAN_SOLVERS, SOLVERS, is_collapsed
-from ...training.checkpoint import Rung
 from . import constructor
 
 
@@ -25,8 +24,8 @@ def of_inert(estimator, fit):
     for name, row in estimator._arguments.items():
         value = getattr(estimator, name)
         reason = next(filter(None, (need(fit, estimator) for need in row.needs)), None)
-        # The search sets a rung, not the user.
-        if reason and not constructor.is_default(estimator, name) and not isinstance(value, Rung):
+        # A search sets a checkpoint that makes its own file of each fit, not the user.
+        if reason and not constructor.is_default(estimator, name) and not hasattr(value, "of_fit"):
             found.append(f"{name}={value!r} ({reason})")
     if not found:
         return []

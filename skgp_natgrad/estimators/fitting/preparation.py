@@ -18,7 +18,7 @@ from ...kernels import to_sklearn
 from ...likelihoods import in_units, in_units_of
 from ...start.scale import Scale
 from ...training import checkpoint_file
-from ...training.checkpoint import Checkpoint, Rung, SharedCheckpoint
+from ...training.checkpoint import Checkpoint, SharedCheckpoint
 from ...training.schedules import FromFunction, blocks
 from ...training.shares import agreed, gathered
 from ..arguments import constructor, reading
@@ -377,7 +377,7 @@ def _checkpoint_of(estimator, plan, table, previous, streams):
         leaves = jax.tree.leaves((previous, estimator._x_scale, estimator._y_scale))
         found = [checkpoint_file.digest(leaves), checkpoint_file.described(estimator._trained_with)]
         identity["the previous fit, which the warm start continues"] = found
-    if isinstance(given, Rung):
+    if hasattr(given, "of_fit"):
         return given.of_fit(identity, plan.settings.max_iter)
     place = given, identity, float(estimator.checkpoint_every)
     return Checkpoint(*place) if n_processes == 1 else SharedCheckpoint(*place)
