@@ -1,6 +1,5 @@
 """Hyperparameters that training leaves at a bound are named, in one warning."""
 
-import pickle
 import warnings
 
 import jax
@@ -20,7 +19,7 @@ from sklearn.gaussian_process.kernels import (
 from sklearn.model_selection import cross_val_score
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels, likelihoods, svgp
-from skgp_natgrad.estimators.arguments.constructor import family_of
+from skgp_natgrad._backend import notices
 from skgp_natgrad.estimators.fitted import hyperparameters
 from skgp_natgrad.kernels import Columns
 from skgp_natgrad.likelihoods import Gaussian
@@ -144,36 +143,26 @@ def with_an_irrelevant_column():
     return table, np.sin(2.0 * table["time"].to_numpy()) + 0.1 * rng.normal(size=150)
 
 
-def warned(call):
+def warned(call, action="always"):
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+        warnings.simplefilter(action)
         call()
     return [str(each.message) for each in caught if "bound" in str(each.message)]
 
 
 @pytest.mark.slow
-def test_a_column_without_effect_is_named_once_in_a_cross_validation(with_an_irrelevant_column):
+def test_a_column_without_effect_is_named_once_in_a_cross_validation(with_an_irrelevant_column, monkeypatch):
+    monkeypatch.setattr(notices, "_shown", {})
     table, y = with_an_irrelevant_column
     kernel = ConstantKernel(1.0) * RBF([1.0, 1.0], (1e-2, 1e3)) + ConstantKernel(0.1, "fixed")
     model = NGDSVGPRegressor(kernel, n_inducing=40, solver="evidence", random_state=0)
-    (message,) = warned(lambda: cross_val_score(model, table, y, cv=4))
+    (message,) = warned(lambda: cross_val_score(model, table, y, cv=4), "default")
     first, details = message.splitlines()
     assert first == "Columns of X are irrelevant."
     assert details.startswith("Column nothing of X is irrelevant: training ended with kernel__k1__k2__length_scale at ")
     assert "widen" not in message
     # Whoever fits a model alone is told each time.
     assert warned(lambda: model.fit(table, y)) == warned(lambda: model.fit(table, y)) == [message]
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_clones_in_another_process_are_of_one_family():
-    model = NGDSVGPRegressor(1.0 * RBF(), **{**OPTIONS, "max_iter": 2})
-    first, second = (pickle.loads(pickle.dumps(each)) for each in (clone(model), clone(model)))
-    assert family_of(first) == family_of(second) is not None
-    assert "_family" not in vars(first)
-    # A model that is fitted and saved is alone.
-    copy = pickle.loads(pickle.dumps(first.fit(X, Y)))
-    assert family_of(copy) is None is not family_of(first)
 
 
 def test_what_a_column_without_effect_is():

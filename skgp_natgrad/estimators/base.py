@@ -17,8 +17,6 @@ from .._backend import memory, processes
 from .._backend.types import Floats, NDArray
 from ..likelihoods import Likelihood
 from .arguments import checks, constructor, inert
-from .arguments.constructor import ClonesMixin
-from .arguments.telling import tell
 from .fitted import attributes, persistence
 from .fitted.from_rows import Evidence
 from .fitted.outcome import judge
@@ -30,7 +28,7 @@ from .predictions import selection
 from .rows import encoding, far_rows, inputs
 
 
-class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, ClonesMixin, BaseEstimator):
+class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, BaseEstimator):
     """Sparse variational Gaussian process trained by natural gradients.
 
     The subclasses define the arguments and the targets; this class fits latent functions to them.
@@ -178,7 +176,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, ClonesMixin, B
         """
         previous, clock = self._previous(streams), between_chunks.Clock()
         fit = prepare(self, X, types, targets, previous, streams and previous is not None, streams)
-        tell(self, inert.of_inert(self, fit) + inert.of_units(self, fit))
+        inert.tell(self, fit)
         clock.lap("the choice of kernel and sizes")
         state, constants = svgp.init(fit.plan, fit.table, fit.random_state, fit.previous, fit.posterior)
         with between_chunks.of(self, fit, constants, hooks) as callbacks, between_chunks.told_of_checkpoint(fit):
@@ -195,6 +193,16 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, ClonesMixin, B
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "_posterior")
+
+    def __copy__(self):
+        found = type(self).__new__(type(self))
+        vars(found).update(vars(self))  # Not by `__getstate__`, which leaves out what no file can hold.
+        return found
+
+    def __deepcopy__(self, memo):
+        found = memo[id(self)] = type(self).__new__(type(self))
+        vars(found).update(copy.deepcopy(vars(self), memo))
+        return found
 
     def __getstate__(self):
         return persistence.stamped(super().__getstate__())
@@ -237,7 +245,6 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, ClonesMixin, B
         n_bytes = svgp.memory_of_draws(len(X), len(self._posterior.alpha), n_samples, joint)
         remedy = "draw at fewer rows, or fewer samples, at a time" + ", or with joint=False" * joint
         memory.require(n_bytes, f"sample_y of n_samples={n_samples} at {len(X)} rows", remedy)
-        # Refuse rows where the kernel is not defined: a drawn class would hide a NaN.
-        self._predict("latent_mean", X)
+        self._predict("latent_mean", X)  # It refuses rows where the kernel is not defined, which a class would hide.
         random_state = check_random_state(random_state)
         return svgp.sample_targets(attributes.model_of(self), X, n_samples, random_state, self.device, joint, **known)

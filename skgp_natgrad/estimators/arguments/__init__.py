@@ -1,1 +1,1 @@
-"""The arguments of the constructors: what is checked, suggested, documented and told of them."""
+"""The arguments of the constructors: what is checked, documented and warned of."""

@@ -1,4 +1,4 @@
-"""The rows of the table of arguments, and what is made from them: constructors, docstrings, clones.
+"""The rows of the table of arguments, and what is made from them: constructors and docstrings.
 
 scikit-learn reads an estimator's arguments from the signature of its constructor, and type checkers from the rows,
 which they know as fields of a dataclass. A user's subclass may have a constructor of its own, with fewer arguments or
@@ -7,13 +7,10 @@ others: by scikit-learn's conventions it calls the constructor of its base, whic
 
 from __future__ import annotations
 
-import copy
 import functools
 import inspect
 import operator
 import re
-import uuid
-import weakref
 from collections.abc import Callable
 from inspect import Parameter, Signature
 from types import SimpleNamespace
@@ -236,54 +233,3 @@ def _entries(section, of_classes):
     for entry in re.findall(r"^\w+ : .*\n(?:[ \n].*\n?)*", text + "\n", flags=re.MULTILINE):
         found.setdefault(entry.split(" : ")[0], entry.rstrip("\n"))
     return found
-
-
-# Which estimators are clones of one another, as the folds of a cross-validation are. A search tells its fits that they
-# belong together, a cross-validation does not: but what it fits are clones of one estimator. Other processes get the
-# clones by pickle.
-
-_KEY = "_family"
-# By each clone, and by an estimator that is no clone, what its clones have in common.
-_families, _of_clones = weakref.WeakKeyDictionary(), weakref.WeakKeyDictionary()
-
-
-class ClonesMixin:
-    """An estimator whose clones are known to be clones of it."""
-
-    def __sklearn_clone__(self):
-        return self._joined_by(super().__sklearn_clone__())
-
-    def _joined_by(self, found):
-        _families[found] = _families.get(self) or _of_clones.setdefault(self, uuid.uuid4().hex)
-        return found
-
-    def __deepcopy__(self, memo):
-        found = memo[id(self)] = type(self).__new__(type(self))
-        vars(found).update(copy.deepcopy(vars(self), memo))
-        # Others copy what holds an estimator, in place of cloning it. A fitted model is copied for itself.
-        return found if self.__sklearn_is_fitted__() else self._joined_by(found)
-
-    def __copy__(self):
-        found = type(self).__new__(type(self))
-        vars(found).update(vars(self))
-        # `fit` trains a copy.
-        if self in _families:
-            _families[found] = _families[self]
-        return found
-
-    def __getstate__(self):
-        state = super().__getstate__()
-        # A fitted model is saved for itself.
-        if self not in _families or self.__sklearn_is_fitted__():
-            return state
-        return {**state, _KEY: _families[self]}
-
-    def __setstate__(self, state):
-        if _KEY in state:
-            _families[self] = state.pop(_KEY)
-        super().__setstate__(state)
-
-
-def family_of(estimator):
-    """What the clones of one estimator have in common; None for an estimator that is no clone."""
-    return _families.get(estimator)

@@ -12,14 +12,20 @@ from ...svgp import BASES, NATURAL_MEAN_SOLVERS, SOLVERS, is_collapsed
 from . import constructor
 
 
-def of_inert(estimator, fit):
-    """One warning of the arguments that were set and have no effect, with the reason for each: a list.
+def tell(estimator, fit):
+    """Warn of arguments that were set and have no effect, or not the one that was meant.
 
     Parameters
     ----------
     estimator : NGDSVGPRegressor or NGDSVGPClassifier
     fit : preparation.Fit
     """
+    for notice in _without_effect(estimator, fit) + _of_units(estimator, fit):
+        notice.give()
+
+
+def _without_effect(estimator, fit):
+    """One warning of the arguments that were set and have no effect, with the reason for each: a list."""
     found = []
     for name, row in estimator._arguments.items():
         value = getattr(estimator, name)
@@ -33,7 +39,7 @@ def of_inert(estimator, fit):
     return [Notice("Without effect here: some arguments that were set.", details)]
 
 
-def of_units(estimator, fit):
+def _of_units(estimator, fit):
     """A warning of a fixed noise larger than the deviation of y, which may have been given in its units: a list."""
     likelihood, scale = fit.plan.likelihood, fit.scales.y.scale
     fixed = [name for name in likelihood.fixed if name in likelihood.powers]

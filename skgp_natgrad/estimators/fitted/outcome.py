@@ -12,7 +12,6 @@ from sklearn.exceptions import ConvergenceWarning
 from ... import svgp
 from ..._backend.notices import Notice
 from ..arguments import reading
-from ..arguments.telling import tell
 from ..rows import encoding, numbers
 from . import attributes, hyperparameters, mean_only
 from .hyperparameters import logarithms_of_units
@@ -80,10 +79,11 @@ class Outcome(NamedTuple):
         """Give the warnings that a user should see."""
         fit, result = self.fit, self.result
         at_bounds, irrelevant = self._at_bounds() if fit.plan.settings.algorithm.optimizer is not None else ([], [])
-        tell(self.estimator, numbers.of_table(self.estimator, fit) + irrelevant, of_table=True)
         of_points = [] if fit.previous else attributes.of_fewer_points(self.estimator, fit.plan, result.constants.masks)
         of_training = mean_only.of_lost(result.lost) + _of_training(self)
-        tell(self.estimator, [*fit.warnings, *of_training, *at_bounds, *of_points])
+        of_table = numbers.of_table(self.estimator, fit)
+        for notice in [*of_table, *irrelevant, *fit.warnings, *of_training, *at_bounds, *of_points]:
+            notice.give()
 
     def _at_bounds(self):
         """Warnings of the hyperparameters at a bound, and of the columns without effect."""
