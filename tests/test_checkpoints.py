@@ -489,7 +489,7 @@ def test_a_nonsense_header_is_refused(header, path):
         ("a\0b", {}, "contains a null byte"),
         (__file__ + os.sep, {}, "ends like a folder, but is a file"),
         (os.devnull, {}, "neither a file nor a folder"),
-        ("file", {"checkpoint_every": -1}, "checkpoint_every=-1 must be a finite number of at least 0"),
+        ("file", {"checkpoint_every": -1}, r"checkpoint_every=-1 must be a float in the range \[0\.0, inf\)"),
         (os.path.join("no", "such", "place"), {}, "which is not a folder; name a file in an existing folder"),
         ("file", {"solver": "lbfgs"}, "checkpoint='file' cannot be used with solver='lbfgs'"),
     ],

@@ -370,7 +370,7 @@ def test_outputs_with_unequal_noises_and_missing_targets_are_covered():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"output_kernel": "lmc"}, "output_kernel='lmc' is not available"),
+        ({"output_kernel": "lmc"}, "output_kernel='lmc' must be .* a str among {'independent', 'coregionalization'}"),
         ({"likelihood": "student_t"}, "needs likelihood='gaussian'"),
         ({"kernel": RBF() + WhiteKernel()}, "a kernel without WhiteKernel"),
         ({"kernel": [RBF(), RBF(), RBF()]}, "needs one kernel"),

@@ -202,7 +202,7 @@ def test_decision_function(n_classes):
         ("predict_quantiles", {"q": []}, r"q=\[\] must be"),
         ("predict_interval", {"coverage": 95}, r"coverage=95 must be a number strictly between 0 and 1"),
         ("predict_interval", {"coverage": [0.5]}, r"coverage=\[0.5\] must be a number"),
-        ("sample_y", {"joint": "yes"}, r"joint='yes' must be True or False"),
+        ("sample_y", {"joint": "yes"}, r"joint='yes' must be a bool among"),
         ("predict_cdf", {"y": np.zeros((9, 2))}, r"y has 2 columns, but the regressor was fitted with 1"),
     ],
 )

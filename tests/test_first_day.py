@@ -146,35 +146,31 @@ def test_a_mistyped_argument_names_the_public_class(estimator):
         estimator(n_inducin=5)
     methods = {name for name in dir(estimator) if name.startswith(("fit", "partial", "predict", "sample", "score"))}
     assert {"partial_fit", "predict", "predict_latent", "sample_y", "score"} <= methods
-    for name in methods - {"partial_fit", "score" if estimator is NGDSVGPClassifier else ""}:
-        with pytest.raises(TypeError, match=rf"{estimator.__name__}\.{name}\(\) .* 'Xs'"):
+    for name in methods:
+        with pytest.raises(TypeError, match=rf"{name}\(\) .* 'Xs'"):
             getattr(estimator(), name)(X, Xs=1)
 
 
-def test_the_nearest_argument_of_a_method_is_suggested():
-    with pytest.raises(TypeError, match=r"\.predict\(\) got an .* 'return_sd'\. Did you mean 'return_std'\?"):
-        NGDSVGPRegressor().predict(X, return_sd=True)
-    with pytest.raises(TypeError, match=r"NGDSVGPClassifier\.predict_proba\(\): missing a required argument: 'X'"):
-        NGDSVGPClassifier().predict_proba()
-
+def test_other_errors_of_the_constructor_name_the_class_of_the_user():
     class Own(NGDSVGPRegressor):
         """A user's class."""
 
-    with pytest.raises(TypeError, match=r"NGDSVGPRegressor\.predict_interval\(\) .* Did you mean 'coverage'\?"):
-        Own().predict_interval(X, coverge=0.8)
-    with pytest.raises(TypeError, match=r"'step_size'\.$"):
-        NGDSVGPRegressor(step_size=0.1)
+    with pytest.raises(TypeError, match=r"Own\.__init__\(\) .* 'step_size'\.$"):
+        Own(step_size=0.1)
+    with pytest.raises(TypeError, match=r"NGDSVGPClassifier\.__init__\(\) too many positional arguments\.$"):
+        NGDSVGPClassifier(1.0 * RBF(), 10)
 
 
-def test_hints_are_those_of_the_estimator():
-    with pytest.raises(TypeError, match=r"'alpha'\. Known variances of the noise are given to fit"):
-        NGDSVGPRegressor(alpha=0.1)
-    with pytest.raises(TypeError, match=r"'alpha'\.$"):
-        NGDSVGPClassifier(alpha=0.1)
+@pytest.mark.parametrize("estimator", [NGDSVGPRegressor, NGDSVGPClassifier])
+def test_the_constructor_says_where_other_estimators_arguments_are(estimator):
+    with pytest.raises(TypeError, match=r"'alpha'\. Known variances of the noise are given to fit of a regressor"):
+        estimator(alpha=0.1)
+    with pytest.raises(TypeError, match=r"'lengthscale'\. It is the kernel's"):
+        estimator(lengthscale=0.1)
 
 
 def test_methods_are_pickled_by_their_names():
-    for method in (NGDSVGPRegressor.predict, NGDSVGPClassifier.predict_latent, NGDSVGPRegressor.__init__):
+    for method in (NGDSVGPRegressor.predict, NGDSVGPClassifier.predict_latent):
         assert pickle.loads(pickle.dumps(method)) is method
 
 
@@ -201,52 +197,25 @@ def test_a_mean_function_takes_a_sparse_table_too():
 
 MEANT = [
     (NGDSVGPRegressor, "likelihood", "normal", "gaussian"),
-    (NGDSVGPRegressor, "likelihood", "Student", "student_t"),
-    (NGDSVGPRegressor, "likelihood", "log-normal", "lognormal"),
     (NGDSVGPClassifier, "likelihood", "logistic", "bernoulli"),
-    (NGDSVGPRegressor, "likelihood", "Tobit", "censored"),
-    (NGDSVGPRegressor, "likelihood", "compound-poisson", "tweedie"),
-    (NGDSVGPRegressor, "likelihood", "successes", "binomial"),
-    (NGDSVGPClassifier, "likelihood", "multinomial", "softmax"),
-    (NGDSVGPRegressor, "likelihood", "inverse_gaussian", "gamma"),
-    (NGDSVGPRegressor, "likelihood", "censored_gaussian", "censored"),
-    (NGDSVGPRegressor, "likelihood", "negbin", "negative_binomial"),
-    (NGDSVGPRegressor, "likelihood", "count", "poisson"),
     (NGDSVGPRegressor, "solver", "LBFGS", "lbfgs"),
-    (NGDSVGPRegressor, "solver", "sgd", "gd"),
-    (NGDSVGPRegressor, "solver", "natural gradient", "ngd"),
     (NGDSVGPRegressor, "optimizer", "sgd", "adam"),
     (NGDSVGPRegressor, "device", "cuda", "gpu"),
     (NGDSVGPRegressor, "inducing_init", "kmeans", "k-means"),
-    (NGDSVGPRegressor, "output_kernel", "coregionalisation", "coregionalization"),
     (NGDSVGPRegressor, "output_kernel", "ICM", "coregionalization"),
 ]
 
 
 @pytest.mark.parametrize(("estimator", "name", "given", "meant"), MEANT, ids=[case[2] for case in MEANT])
-def test_names_are_suggested_by_their_meaning(estimator, name, given, meant):
-    with pytest.raises(ValueError, match=rf"{name}={given!r} is not available.* Did you mean {meant!r}\?"):
+def test_what_may_have_been_meant_is_among_the_names(estimator, name, given, meant):
+    with pytest.raises(ValueError, match=rf"{name}={given!r} must be .*{meant!r}"):
         estimator(1.0 * RBF(), **{name: given}).fit(X, Y > 1000.0 if estimator is NGDSVGPClassifier else Y)
 
 
-@pytest.mark.parametrize(
-    ("estimator", "given", "meant"),
-    [
-        (NGDSVGPRegressor, "logistic", "'bernoulli' of NGDSVGPClassifier"),
-        (NGDSVGPRegressor, "bernouli", "'bernoulli' of NGDSVGPClassifier"),
-        (NGDSVGPRegressor, "multinomial", "'softmax' of NGDSVGPClassifier"),
-        (NGDSVGPClassifier, "normal", "'gaussian' of NGDSVGPRegressor"),
-    ],
-)
-def test_a_likelihood_of_the_other_task_is_suggested(estimator, given, meant):
-    with pytest.raises(ValueError, match=rf"likelihood={given!r} is not available.* Did you mean {meant}\?"):
-        estimator(likelihood=given).fit(X, Y > 1000.0 if estimator is NGDSVGPClassifier else Y)
-
-
 def test_names_of_the_other_task_come_with_those_of_this_one():
-    with pytest.raises(ValueError, match=r"'binomial' is for regression, .* Did you mean 'bernoulli'\?"):
+    with pytest.raises(ValueError, match=r"'binomial' is for regression, .* or one of 'auto', .*'bernoulli'"):
         NGDSVGPClassifier(likelihood="binomial").fit(X, Y > 1000.0)
-    with pytest.raises(ValueError, match=r"normalize_y='standard' is not available; use one of True, False, 'center'"):
+    with pytest.raises(ValueError, match=r"normalize_y='standard' must be a bool among {.*} or a str among {'center'}"):
         NGDSVGPRegressor(normalize_y="standard").fit(X, Y)
 
 

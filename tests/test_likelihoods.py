@@ -853,7 +853,7 @@ def test_bad_parameters_are_named(likelihood, message):
         (RobustMax(epsilon=1.5), "below 1"),
         (Gaussian(), "classification likelihood"),
         ("student_t", "for regression, not classification"),
-        ("sofmax", "Did you mean 'softmax'"),
+        ("sofmax", "must be a str among .*'softmax'"),
     ],
 )
 def test_bad_classification_likelihoods_are_named(likelihood, message):

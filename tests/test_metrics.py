@@ -328,7 +328,7 @@ def test_estimators_without_a_distribution_are_named(fitted):
     model = make_pipeline(StandardScaler(), LinearRegression()).fit(X, TARGET)
     with pytest.raises(TypeError, match="LinearRegression in Pipeline predicts no distribution"):
         metrics.nlpd_scorer(model, X, TARGET)
-    with pytest.raises(ValueError, match=r"metric='nll' is not available; .* Did you mean 'nlpd'"):
+    with pytest.raises(ValueError, match=r"metric='nll' must be a str among .*'nlpd'"):
         DistributionScorer("nll")(fitted, X, TARGET)
     with pytest.raises(ValueError, match=r"coverage=1\.5 must be"):
         DistributionScorer("interval_score", coverage=1.5)(fitted, X, TARGET)

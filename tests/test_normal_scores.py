@@ -59,7 +59,7 @@ def test_a_fit_sees_the_order_of_a_column_alone(rng):
 
 @pytest.mark.parametrize("value", ["rank", None, 2])
 def test_other_values_of_normalize_X_are_refused(value):
-    with pytest.raises(ValueError, match=r"normalize_X=.*is not available; use one of"):
+    with pytest.raises(ValueError, match=r"normalize_X=.*must be .*"):
         NGDSVGPRegressor(normalize_X=value).fit(np.arange(10.0)[:, None], np.arange(10.0))
 
 

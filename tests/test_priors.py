@@ -239,7 +239,7 @@ def test_priors_are_searched_and_pickled():
 
 
 WRONG = [
-    ("strong", r"hyperparameter_prior='strong' is not available; use one of 'weak'"),
+    ("strong", r"hyperparameter_prior='strong' must be a str among {'weak'}"),
     (3.0, r"hyperparameter_prior=3.0 must be None, 'weak', a prior of skgp_natgrad.priors"),
     ({"length_scale": 1.0}, r"must be None, 'weak', a prior"),
     ({"lengthscale": LogNormal()}, r"names 'lengthscale', but the hyperparameters are kernel__k1__constant_value, .*"),

@@ -142,7 +142,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, BaseEstimator)
         >>> NGDSVGPRegressor().set_params(n_inducing=20, likelihood="poisson")
         NGDSVGPRegressor(likelihood='poisson', n_inducing=20)
         """
-        constructor.check_names(self, params)
+        constructor.check_nested(self, params)
         return super().set_params(**params)
 
     # -- fitting -------------------------------------------------------------------------
@@ -157,7 +157,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, BaseEstimator)
         hooks, learner = Hooks(self, X, y, sample_weight=sample_weight, **known), copy.copy(self)
         with processes.telling(processes.sharing(self.n_devices)):
             rows = learner._rows_of(X, y, sample_weight, streams, **known)
-            independent = checks.is_one_of(getattr(self, "output_kernel", "independent"), ["independent"])
+            independent = getattr(self, "output_kernel", "independent") == "independent"
             rows, reported = few_at_a_time.joined(learner, *rows, streams and independent)
             outcome = (type(self)._fit if independent else coregionalized.fit)(learner, *rows, streams, hooks)
         selection.of_fit(learner, self._previous(streams), X, y, sample_weight, known)

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import svgp
 from .._backend.types import ArrayLike, PerRow
-from .arguments.constructor import documented, suggesting
+from .arguments.constructor import documented
 from .arguments.task import CLASSIFICATION, ClassifierArguments, streaming
 from .base import BaseNGDSVGP
 from .fitted.attributes import calibration_of
@@ -21,7 +21,6 @@ from .rows.class_labels import positions
 from .rows.inputs import Targets
 
 
-@suggesting
 @documented
 class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, ClassifierArguments, BaseNGDSVGP):
     r"""Gaussian process classification on many rows, by natural gradients.

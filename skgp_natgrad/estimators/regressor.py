@@ -9,7 +9,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .._backend.types import ArrayLike, Floats, PerRow
-from .arguments.constructor import documented, suggesting
+from .arguments.constructor import documented
 from .arguments.task import REGRESSION, RegressorArguments, streaming
 from .base import BaseNGDSVGP
 from .fitted.from_rows import KeptRows, LeftOutRows
@@ -18,7 +18,6 @@ from .predictions.moments import TargetMoments
 from .rows import numbers
 
 
-@suggesting
 @documented
 class NGDSVGPRegressor(
     TargetMoments, LeftOutRows, KeptRows, BetweenOutputs, RegressorMixin, RegressorArguments, BaseNGDSVGP

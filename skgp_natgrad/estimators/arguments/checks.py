@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections.abc
 import contextlib
-import difflib
 import numbers
 import os
 import types
@@ -12,6 +11,7 @@ import typing
 from pathlib import Path
 
 import numpy as np
+from sklearn.utils._param_validation import Interval, Options, StrOptions, make_constraint
 
 from ... import objectives
 from ..._backend.device import DTYPES
@@ -22,115 +22,42 @@ from ...training.checkpoint import is_folder
 
 # Beyond the square root of the largest number a kernel that grows with X overflows; and rows that an error names.
 _OVERFLOWS, _MOST_SHOWN = 1e150, 5
-# Other words for names; of a word with several meanings the first that is allowed is suggested.
-_MEANT = {
-    "gaussian": "normal norm gauss mse squared_error least_squares",
-    "student_t": "t robust huber laplace",
-    "robust_max": "robust",
-    "heteroscedastic_gaussian": "heteroscedastic",
-    "censored": "censored_gaussian censored_normal tobit truncated",
-    "gamma": "inverse_gaussian",
-    "binomial": "successes proportions",
-    "bernoulli": "successes binomial binary logistic logit probit",
-    "beta": "proportions",
-    "softmax": "categorical multinomial multiclass",
-    "negative_binomial": "nb negbin nb2",
-    "zero_inflated_poisson": "zip",
-    "poisson": "count counts",
-    "lognormal": "log_normal",
-    "tweedie": "compound_poisson",
-    "ordinal": "ordered cumulative",
-    "gd": "sgd gradient_descent",
-    "ngd": "natural natural_gradient",
-    "evidence": "exact",
-    "lbfgs": "l_bfgs l_bfgs_b fmin_l_bfgs_b",
-    "adam": "sgd adamw",
-    "k-means": "kmeans k_means++",
-    "gpu": "cuda cuda:0",
-    "float32": "single float16",
-    "elbo": "vfe",
-    "predictive": "ppgpr",
-    "constant": "fixed",
-    "coregionalization": "icm lmc correlated",
-    "nlpd": "log_loss neg_log_loss nll log_likelihood",
-}
 
 
-def of_type(name, value, kind, **limits):
-    """Return ``value`` if the type ``kind`` allows it, and a number if it is within the limits of `number`.
+def of_type(name, value, kind, least=None, above=None):
+    """Return ``value`` if the type ``kind`` allows it; otherwise raise, with scikit-learn's words for what is allowed.
 
-    The type is a union of names (``Literal``), None, bool, int, float, other classes, and functions.
+    The type is a union of names (``Literal``), None, bool, int, float, other classes, and functions. A number must be
+    finite, and of at least ``least`` or ``above`` a number.
     """
+    value = value.item() if isinstance(value, np.generic) else value
     kinds = typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
-    words = [True, False] if bool in kinds else []
-    words += [word for each in kinds if typing.get_origin(each) is typing.Literal for word in typing.get_args(each)]
-    words += [None] if type(None) in kinds else []
-    classes = tuple(each for each in kinds if isinstance(each, type) and each not in (bool, int, float))
-    if is_one_of(value, words) or isinstance(value, classes):
-        return value
-    if int in kinds or float in kinds:
-        return (integer if int in kinds else number)(name, value, words=words, **limits)
-    if collections.abc.Callable in map(typing.get_origin, kinds):
-        return function(name, value)
-    return boolean(name, value) if kind is bool else choice(name, value, words)
+    allowed = [make_constraint(_constraint(each, least, above)) for each in kinds]
+    # For scikit-learn True is the number one.
+    is_no_number = isinstance(value, bool) and bool not in kinds
+    if is_no_number or not any(each.is_satisfied_by(value) for each in allowed):
+        raise ValueError(f"{name}={value!r} must be {' or '.join(map(str, allowed))}.")
+    return float(value) if float in kinds and isinstance(value, numbers.Real) else value
+
+
+def _constraint(kind, least, above):
+    """A type as scikit-learn's constraint."""
+    if kind is int:
+        return Interval(numbers.Integral, least, None, closed="left")
+    if kind is float:
+        is_open = above is not None
+        return Interval(numbers.Real, above if is_open else least, None, closed="neither" if is_open else "left")
+    if typing.get_origin(kind) is typing.Literal:
+        # The keys are a set that keeps the order.
+        return StrOptions(dict.fromkeys(typing.get_args(kind)).keys())
+    if typing.get_origin(kind) is collections.abc.Callable:
+        return callable
+    return {bool: Options(bool, {True, False}), type(None): None}.get(kind, kind)
 
 
 def choice(name, value, allowed):
-    """Return ``value`` if it is one of ``allowed``; otherwise raise, and suggest the nearest one."""
-    if not is_one_of(value, allowed):
-        raise ValueError(unknown(name, value, allowed))
-    return value
-
-
-def is_one_of(value, allowed):
-    """Whether ``value`` is one of names, booleans and None; no number is a boolean here."""
-    return any(value is option or (isinstance(value, str) and value == option) for option in allowed)
-
-
-def unknown(name, value, allowed):
-    """Return the message that ``value`` is not one of ``allowed``; it suggests the nearest one."""
-    hint = question(meant(value, allowed) or closest(value, allowed))
-    return f"{name}={value!r} is not available; use one of {', '.join(map(repr, allowed))}.{hint}"
-
-
-def question(found, whose=""):
-    """Return the question whether ``found`` was meant, to follow a sentence; nothing for None."""
-    return "" if found is None else f" Did you mean {found!r}{whose}?"
-
-
-def meant(value, allowed):
-    """Return the one of ``allowed`` that ``value`` is another word for, or None."""
-    word = str(value).lower().replace("-", "_").replace(" ", "_")
-    return next((name for name, words in _MEANT.items() if word in words.split() and name in allowed), None)
-
-
-def closest(value, allowed, alike=0.6):
-    """Return the one of ``allowed`` that is spelt most like ``value``, in whatever case; None if none is ``alike``."""
-    names = {str(option).lower(): option for option in reversed(allowed)}
-    found = difflib.get_close_matches(str(value).lower(), list(names), n=1, cutoff=alike)
-    return names[found[0]] if found else None
-
-
-def integer(name, value, least, words=()):
-    """Return ``value`` as an int of at least ``least``; the message names the ``words`` that are allowed as well."""
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name}={value!r} must be an integer of at least {least}{_or(words, value)}")
-    return int(value)
-
-
-def number(name, value, least=None, above=None, words=()):
-    """Return ``value`` as a finite float of at least ``least``, or ``above`` a number; ``words`` as in `integer`."""
-    valid = isinstance(value, numbers.Real) and not isinstance(value, bool) and np.isfinite(value)
-    if not valid or (value < least if above is None else value <= above):
-        relation = f"of at least {least:g}" if above is None else f"above {above:g}"
-        raise ValueError(f"{name}={value!r} must be a finite number {relation}{_or(words, value)}")
-    return float(value)
-
-
-def _or(words, value):
-    """The end of a sentence, which names further words that are allowed, and suggests the one that is meant."""
-    more = ", ".join(["", *map(repr, words[:-1]), *(f"or {word!r}" for word in words[-1:])])
-    return f"{more}.{question(closest(value, words)) if isinstance(value, str) else ''}"
+    """Return ``value`` if it is one of the names that are ``allowed``."""
+    return of_type(name, value, typing.Literal[tuple(allowed)])
 
 
 def levels(name, value, several=True):
@@ -204,20 +131,6 @@ def hyperparameter_prior(name, value, kind):
             "LogNormal(2.0, 0.5), or a dict of these by the names of hyperparameters."
         )
     return value
-
-
-def function(name, value):
-    """Return ``value`` if it is a function or None."""
-    if value is not None and not callable(value):
-        raise ValueError(f"{name}={value!r} must be callable, or None.")
-    return value
-
-
-def boolean(name, value):
-    """Return ``value`` as a bool."""
-    if not isinstance(value, (bool, np.bool_)):
-        raise ValueError(f"{name}={value!r} must be True or False.")
-    return bool(value)
 
 
 def _is_function(value):

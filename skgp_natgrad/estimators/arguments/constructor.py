@@ -7,6 +7,7 @@ others: by scikit-learn's conventions it calls the constructor of its base, whic
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import operator
@@ -16,24 +17,19 @@ from inspect import Parameter, Signature
 from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
-import numpy as np
-
 from . import checks
 
 _Class = TypeVar("_Class", bound=type)
 
-# Arguments of other estimators' constructors, and where to give here what they hold; and those of regressors alone.
+# Arguments of other estimators' constructors, and where to give here what they hold.
 _ELSEWHERE = {
     "inducing_points": "Give them as inducing_init.",
     "lengthscale": "It is the kernel's, as in kernel=1.0 * RBF(2.0).",
     "length_scale": "It is the kernel's, as in kernel=1.0 * RBF(2.0).",
-}
-_OF_NOISE = {
-    "alpha": "Known variances of the noise are given to fit, as in fit(X, y, alpha=...); its initial value is the "
-    "likelihood's, as in likelihood=Gaussian(0.1).",
+    "alpha": "Known variances of the noise are given to fit of a regressor, as in fit(X, y, alpha=...); its initial "
+    "value is the likelihood's, as in likelihood=Gaussian(0.1).",
     "noise": "It is the likelihood's, as in likelihood=Gaussian(0.1).",
 }
-_ESTIMATORS = __package__.rpartition(".")[0]
 # Least similarity of an argument that is suggested.
 _ALIKE = 0.75
 
@@ -52,7 +48,6 @@ class Row(NamedTuple):
 
     def read(self, name, value):
         """Return what ``value`` stands for; raise ValueError if it is not allowed."""
-        value = value.item() if isinstance(value, np.generic) else value
         return value if self.check is None else self.check(name, value, self.type, **self.limits)
 
 
@@ -110,7 +105,11 @@ def _constructor(table):
     shape = Signature([itself, *each], return_annotation="None")
 
     def __init__(self, *given, **options):
-        bound = shape.bind(self, *given, **options)
+        try:
+            bound = shape.bind(self, *given, **options)
+        except TypeError as error:
+            unknown = next((name for name in options if name not in table), "")
+            raise TypeError(f"{type(self).__name__}.__init__() {error}.{_hint(unknown, table)}") from None
         bound.apply_defaults()
         for name in table:
             setattr(self, name, bound.arguments[name])
@@ -118,6 +117,12 @@ def _constructor(table):
     __init__.__signature__ = shape
     __init__.__annotations__ = {name: row.type for name, row in table.items()} | {"return": None}
     return __init__
+
+
+def _hint(unknown, table):
+    """What may have been meant by an argument that is not in the table."""
+    nearest = difflib.get_close_matches(unknown, table, n=1, cutoff=_ALIKE)
+    return f" {_ELSEWHERE[unknown]}" if unknown in _ELSEWHERE else f" Did you mean {nearest[0]!r}?" if nearest else ""
 
 
 def values(estimator):
@@ -138,61 +143,16 @@ def is_default(estimator, name):
     return value is default or repr(value) == repr(default)
 
 
-def check_names(estimator, params):
-    """Refuse names that ``set_params`` cannot set, and suggest the nearest one that it can."""
+def check_nested(estimator, params):
+    """Refuse nested parameters, as of `set_params`, of a value that has none."""
     for key in params:
         name, nested, _ = key.partition("__")
-        names = estimator._get_param_names()
-        if name not in names:
-            raise ValueError(checks.unknown(f"{type(estimator).__name__} parameter", name, names))
         value = params.get(name, getattr(estimator, name, None))
-        if nested and not hasattr(value, "set_params"):
+        if nested and name in estimator._get_param_names() and not hasattr(value, "set_params"):
             raise ValueError(
                 f"{key} cannot be set: {name}={value!r} has no parameters of its own. Pass an object, "
                 "such as kernel=RBF(), likelihood=StudentT(), objective=Predictive(), gamma_schedule=LogLinear()."
             )
-
-
-def suggesting(cls: _Class) -> _Class:
-    """Let the constructor and the inherited methods of a class suggest arguments in place of unknown ones.
-
-    Python's own errors name the class in which a method is defined, which a user does not know.
-    """
-    for name in dir(cls):
-        method = inspect.getattr_static(cls, name)
-        is_ours = inspect.isfunction(method) and method.__module__.startswith(_ESTIMATORS)
-        if is_ours and (name == "__init__" or not (name.startswith("_") or name in vars(cls))):
-            setattr(cls, name, _suggesting(cls, name, method))
-    return cls
-
-
-def _suggesting(cls, name, method):
-    shape, place = inspect.signature(method), f"{cls.__name__}.{name}"
-
-    @functools.wraps(method)
-    def called(self, *arguments, **options):
-        try:
-            shape.bind(self, *arguments, **options)
-        except TypeError as error:
-            unknown = next((each for each in options if each not in shape.parameters), None)
-            if unknown is None:
-                raise TypeError(f"{place}(): {error}") from None
-            hint = _hint(cls, name, unknown, list(shape.parameters)[1:])
-            raise TypeError(f"{place}() got an unexpected keyword argument {unknown!r}.{hint}") from None
-        return method(self, *arguments, **options)
-
-    # By these a method is pickled.
-    called.__qualname__, called.__module__ = place, cls.__module__
-    return called
-
-
-def _hint(cls, method, name, allowed):
-    if method == "__init__":
-        has_noise = "alpha" in inspect.signature(cls.fit).parameters
-        elsewhere = _ELSEWHERE | (_OF_NOISE if has_noise else {})
-        if name in elsewhere:
-            return f" {elsewhere[name]}"
-    return checks.question(checks.closest(name, allowed, _ALIKE))
 
 
 _PACKAGE = __name__.partition(".")[0]

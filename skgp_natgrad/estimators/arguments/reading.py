@@ -187,7 +187,7 @@ def _rate_schedule(estimator, algorithm, max_iter):
                 f"learning_rate={rate!r} must be above 0; to keep hyperparameters and points at their initial values, "
                 "set optimizer=None."
             )
-        rate = Cosine(checks.number("learning_rate", rate, above=0.0), 0.0, n_steps=max_iter)
+        rate = Cosine(checks.of_type("learning_rate", rate, float, above=0.0), 0.0, n_steps=max_iter)
     is_search = isinstance(rate, LineSearch) or rate == "line_search"
     if is_search and SOLVERS[algorithm.solver].natural:
         raise ValueError(

@@ -1,7 +1,7 @@
 """The table of arguments: a row for each, with its type, its default, its check, and what it needs to have an effect.
 
-The constructors, the checks of values, the warnings of arguments without effect, the choice of ``solver="auto"``, the
-suggestions for misspelled names and the estimators' docstrings are derived from these rows; `constructor.argument` says
+The constructors, the checks of values, the warnings of arguments without effect, the choice of ``solver="auto"``
+and the estimators' docstrings are derived from these rows; `constructor.argument` says
 what a row holds. Arguments that only one estimator has, or whose default or meaning differs, have their rows there.
 """
 

@@ -151,27 +151,17 @@ class ClassifierArguments(Model, Points, Training, Numerics, Monitoring):
     )
 
 
-def _no_likelihood(task, argument):
-    """The message that a name is no likelihood of a task; it suggests one, which may be of the other task."""
-    own, (other,) = likelihoods.names(task.name), (each for each in _TASKS if each is not task)
-    theirs = likelihoods.names(other.name)
-    found = checks.meant(argument, own)
-    if argument in theirs:
-        return (
-            f"likelihood={argument!r} is for {other.name}, not {task.name}; use {other.estimator}, or another "
-            f"likelihood.{checks.question(found)}"
-        )
-    found = found or checks.meant(argument, theirs) or checks.closest(argument, ["auto", *own, *theirs])
-    whose = f" of {other.estimator}" if found in set(theirs).difference(own) else ""
-    options = ", ".join(map(repr, ("auto", *own)))
-    return f"likelihood={argument!r} is not available; use one of {options}.{checks.question(found, whose)}"
-
-
 def likelihood_of(task, argument, default):
     """Return the likelihood object for the argument ``likelihood``."""
     if isinstance(argument, str):
-        if argument not in ("auto", *likelihoods.names(task.name)):
-            raise ValueError(_no_likelihood(task, argument))
+        (other,) = (each for each in _TASKS if each is not task)
+        own = ("auto", *likelihoods.names(task.name))
+        if argument not in own and argument in likelihoods.names(other.name):
+            raise ValueError(
+                f"likelihood={argument!r} is for {other.name}, not {task.name}; use {other.estimator}, or one of "
+                f"{', '.join(map(repr, own))}."
+            )
+        checks.choice("likelihood", argument, own)
         return likelihoods.by_name(default if argument == "auto" else argument)
     if not isinstance(argument, likelihoods.Likelihood) or task.name not in argument.tasks:
         raise ValueError(

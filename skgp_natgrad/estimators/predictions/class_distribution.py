@@ -168,8 +168,8 @@ class ClassDistribution(LatentDistribution):
         >>> np.unique(clf.sample_y(X, n_samples=3)).tolist()
         ['down', 'up']
         """
-        n_samples = checks.integer("n_samples", n_samples, 1)
+        n_samples = checks.of_type("n_samples", n_samples, int, least=1)
         known, X = mean_of_labels.at_rows(self, X), self._check_rows(X)
-        positions = self._sample_targets(X, n_samples, random_state, checks.boolean("joint", joint), **known)[0]
+        positions = self._sample_targets(X, n_samples, random_state, checks.of_type("joint", joint, bool), **known)[0]
         ranks = getattr(self, "_class_ranks", None)
         return (self.classes_ if ranks is None else self.classes_[np.argsort(ranks)])[positions]

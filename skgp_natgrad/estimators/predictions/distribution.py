@@ -331,7 +331,7 @@ class TargetDistribution(TargetRows):
         >>> reg.sample_y(X, n_samples=3).shape
         (100, 3)
         """
-        n_samples = checks.integer("n_samples", n_samples, 1)
+        n_samples = checks.of_type("n_samples", n_samples, int, least=1)
         X = self._check_rows(X)
-        joint, known = checks.boolean("joint", joint), self._known(X, offset, alpha=alpha, trials=trials)
+        joint, known = checks.of_type("joint", joint, bool), self._known(X, offset, alpha=alpha, trials=trials)
         return self._in_units(self._sample_targets(X, n_samples, random_state, joint, **known))

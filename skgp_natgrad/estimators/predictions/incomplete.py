@@ -168,7 +168,8 @@ def probability(call, at, options):
 
 def draws(call, at, options):
     """The fold of draws of y: each is from the prediction of one donor of every row."""
-    n_samples, random_state = checks.integer("n_samples", options["n_samples"], 1), options["random_state"]
+    n_samples = checks.of_type("n_samples", options["n_samples"], int, least=1)
+    random_state = options["random_state"]
     random_state = check_random_state(random_state)
     used, place = at.expansion.chosen(random_state.uniform(size=(len(at.table), n_samples)))
     of_rows = {name: each[used] for name, each in at.options().items() if name in _ALIGNED and np.ndim(each)}
@@ -198,7 +199,8 @@ def log_class_probabilities(call, at, options):
 
 def labels(call, at, options):
     """The fold of draws of labels: by the probabilities of an incomplete row, each independent of all others."""
-    n_samples, random_state = checks.integer("n_samples", options["n_samples"], 1), options["random_state"]
+    n_samples = checks.of_type("n_samples", options["n_samples"], int, least=1)
+    random_state = options["random_state"]
     random_state = check_random_state(random_state)
     lacks = np.isnan(at.table).any(1)
     p = at.estimator.predict_proba(at.table[lacks].view(encoding.Encoded))

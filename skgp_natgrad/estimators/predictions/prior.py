@@ -11,7 +11,7 @@ from sklearn.utils.validation import validate_data
 
 from ... import svgp
 from ...start.scale import Scale
-from ..arguments import checks, reading
+from ..arguments import reading
 from ..rows import inputs
 
 
@@ -19,7 +19,7 @@ def is_given(estimator) -> bool:
     """Whether an estimator says all of its prior: one kernel of independent outputs, no mean function fitted to y."""
     mean = estimator.mean_function
     is_known = mean is None or (callable(mean) and not hasattr(mean, "fit"))
-    is_independent = checks.is_one_of(estimator.output_kernel, ["independent"])
+    is_independent = estimator.output_kernel == "independent"
     return isinstance(estimator.kernel, Kernel) and is_known and is_independent
 
 

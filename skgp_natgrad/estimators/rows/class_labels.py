@@ -97,7 +97,8 @@ def weights(given, classes, position, weight):
         return np.divide(weight.sum(), n_present * total, out=np.zeros(len(classes)), where=total > 0)
     if not isinstance(given, Mapping):
         raise ValueError(f'class_weight={given!r} must be a dict of label to weight, "balanced" or None.')
-    factors = np.array([checks.number(f"class_weight[{c!r}]", given.get(c, 1.0), least=0.0) for c in classes.tolist()])
+    each = ((f"class_weight[{label!r}]", given.get(label, 1.0)) for label in classes.tolist())
+    factors = np.array([checks.of_type(name, value, float, least=0.0) for name, value in each])
     # As in scikit-learn: class_weight may name classes that a fold lacks, if it names all classes of the fold.
     unknown, missing = set(given) - set(classes.tolist()), set(classes.tolist()) - set(given)
     if unknown and missing:
