@@ -62,7 +62,7 @@ plt.show()
 # Rows of later days
 # ------------------
 #
-# A level that the fit has not seen, or a number that is missing where none was in the fit, is said once.
+# A warning tells of a level that the fit has not seen, and of a number that is missing where none was in the fit.
 
 later = X_test.head(2).assign(weight="unknown", bp=np.nan)
 print(reg.predict(later, return_std=True))

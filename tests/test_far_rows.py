@@ -1,4 +1,4 @@
-"""Predictions far outside of the rows of the fit are named, once for each column."""
+"""Predictions far outside of the rows of the fit are named."""
 
 import pickle
 import warnings
@@ -35,19 +35,16 @@ def told_by(call, *arguments, **options):
 
 
 @pytest.mark.parametrize("method", ["predict", "predict_latent"])
-def test_values_far_outside_are_named_with_column_value_and_range_once(method):
+def test_values_far_outside_are_named_with_column_value_and_range(method):
     X, y = rows()
     model = quiet(NGDSVGPRegressor(**FAST).fit, X, y)
     far = np.array([[5.0, 5.0], [5.0, 140.0], [5.0, 90.0]])
     (text,) = told_by(getattr(model, method), far)
     assert "column 1 holds 140, in the fit it was 0 to 10" in text
-    assert not told_by(getattr(model, method), far)
-    # Another column is named, and so is this one after another fit, and by a loaded model.
     (text,) = told_by(model.predict, np.array([[-15.0, 140.0]]))
     assert "column 0 holds -15" in text
-    assert "140" not in text
+    assert "column 1 holds 140" in text
     assert len(told_by(pickle.loads(pickle.dumps(model)).predict, far)) == 1
-    assert len(told_by(quiet(model.fit, X, y).predict, far)) == 1
 
 
 @pytest.mark.parametrize("value", [0.0, 10.0, 19.9, -9.9])

@@ -192,7 +192,7 @@ def test_types_that_may_be_missing_are_numbers():
 
 
 @pytest.mark.slow
-def test_numbers_that_are_newly_missing_are_said_once(fitted):
+def test_numbers_that_are_newly_missing_are_told(fitted):
     model = clone(fitted[NGDSVGPRegressor]).fit(FRAME, Y)
     lacking = NEW.assign(age=NEW.age.where(NEW.index > 3), city=NEW.city.where(NEW.index > 0, "Paris"))
     with pytest.warns(UserWarning, match="'city' holds Paris, .* no level .* missing in column 'age': .* average over"):
@@ -203,7 +203,6 @@ def test_numbers_that_are_newly_missing_are_said_once(fitted):
     assert_allclose(np.linalg.norm(zeros[0, -6:-3]), 1.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert_array_equal(model.predict(lacking), found)
         assert_allclose(model.predict(NEW[4:]), found[4:], rtol=1e-9)
     with pytest.warns(UserWarning, match="'code' holds 7"):
         model.predict(lacking.assign(code=7))
@@ -597,27 +596,6 @@ def test_a_warning_of_new_levels_names_the_callers_line():
         with pytest.warns(UserWarning, match="which is no level of the fit") as told:
             predict(X.assign(**{"b": "new", "a": np.nan} if predict == model.predict_interval else {"b": "new"}))
         assert told[0].filename == __file__
-
-
-def test_new_levels_are_told_once_where_others_are_known_and_say_so():
-    X = pd.DataFrame({"a": np.linspace(0.0, 3.0, 30), "b": ["x", "y", "z"] * 10})
-    model = NGDSVGPRegressor(1.0 * RBF(1.0), n_inducing=9, max_iter=2, solver="ngd", optimizer=None, random_state=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model.fit(X, np.sin(X["a"]))
-
-    def told_of(rows):
-        with warnings.catch_warnings(record=True) as told:
-            warnings.simplefilter("always")
-            model.predict(rows)
-        return [str(each.message) for each in told]
-
-    some, none = X.assign(b=["new", *X["b"][1:]]), X.assign(b="another")
-    (first,), later = told_of(some), told_of(some)
-    assert first.endswith("from each other. This is said once.")
-    assert not later
-    for (every,) in (told_of(none), told_of(none)):
-        assert every.endswith("from each other.")
 
 
 def test_infinity_is_no_level_and_a_date_names_its_column():

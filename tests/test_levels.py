@@ -15,6 +15,7 @@ from sklearn.metrics import log_loss
 from sklearn.preprocessing import OneHotEncoder
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels, likelihoods, svgp
+from skgp_natgrad._backend import notices
 from skgp_natgrad._backend.flat import flat
 from skgp_natgrad.estimators.rows import encoding
 from skgp_natgrad.kernels.tied import Tied
@@ -82,18 +83,23 @@ def told_by(model, levels):
     return [str(each.message) for each in told]
 
 
-def test_each_new_level_is_named_once(given):
+def test_new_levels_are_named(given):
     (first,) = told_by(given, ["a", "p"])
     assert "'letter' holds p, which is no level of the fit" in first
     (second,) = told_by(given, ["a", "p", "q", "r"])
-    assert "'letter' holds q, r, which are no levels of the fit" in second
-    assert not told_by(given, ["a", "r", "p"])
+    assert "'letter' holds p, q, r, which are no levels of the fit" in second
+    (third,) = told_by(given, ["A", "B", "C", "D"])
+    assert "holds A, B, C, D" in third
+    assert not told_by(given, ["a", "b", "c"])
 
 
-def test_a_table_without_a_known_level_is_never_silent(given):
-    for _ in range(2):
-        (told,) = told_by(given, ["A", "B", "C", "D"])
-        assert "holds A, B, C, D" in told
+def test_new_levels_are_named_once_at_a_line_of_a_program(given, monkeypatch):
+    monkeypatch.setattr(notices, "_shown", {})
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("default")
+        for levels in (["a", "p"], ["a", "q"]):
+            given.predict(frame_of(levels))
+    assert len(told) == 1
 
 
 def test_many_levels_are_merged_with_a_warning_that_names_the_number():

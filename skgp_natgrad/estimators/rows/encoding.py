@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import numbers
-import weakref
 from typing import NamedTuple
 
 import numpy as np
@@ -33,8 +32,6 @@ ANOTHER = "another level"
 _LISTED = 5
 # Columns of a block for levels that the fit has not seen: a sphere, on which few places are close.
 FURTHER = 3
-# What was said about later rows, by the imputer of the encoding.
-_told = weakref.WeakKeyDictionary()
 
 
 class Encoded(np.ndarray):
@@ -308,7 +305,7 @@ def points(estimator, given):
 
 
 def _rows(estimator, X):
-    """Rows after those of the first fit as numbers; each new level and newly missing numbers are told once."""
+    """Rows after those of the first fit as numbers; a warning tells of new levels and newly missing numbers."""
     inputs.refuse_repeated_names(X)
     found = estimator.encoding_
     values, levels = _parts(estimator, X, found.categories, reset=False)
@@ -317,30 +314,23 @@ def _rows(estimator, X):
 
 
 def _tell(encoding, columns, values, levels):
-    """Warn of what the encoding has not seen, once for each level and column; again where no level is known."""
-    told, new, texts, ending = _told.setdefault(encoding.imputer, set()), set(), [], " This is said once."
-    seen = [set(each) for each in encoding.encoder.categories_] if len(encoding.categories) else []
+    """Warn of levels, and of missing numbers, that the rows of the fit do not have."""
+    texts = []
+    seen = encoding.encoder.categories_ if len(encoding.categories) else []
     for k, known, column in zip(encoding.categories, seen, levels.T, strict=True):
-        unseen = {(k, level) for level in set(column) - known}
-        # Where no row has a known level, they are spelt in another way, or the column is another one.
-        is_foreign = known.isdisjoint(column)
-        named = sorted(str(level) for _, level in (unseen if is_foreign else unseen - told))
-        ending = "" if named and is_foreign else ending
-        if named:
-            listed = ", ".join(named[:_LISTED]) + (", ..." if len(named) > _LISTED else "")
+        unseen = sorted(map(str, set(column).difference(known)))
+        if unseen:
+            listed = ", ".join(unseen[:_LISTED]) + (", ..." if len(unseen) > _LISTED else "")
             texts.append(
-                f"column {columns[k]!r} holds {listed}, which {'is no level' if len(named) == 1 else 'are no levels'} "
+                f"column {columns[k]!r} holds {listed}, which {'is no level' if len(unseen) == 1 else 'are no levels'} "
                 "of the fit: such a row is as far from each known level as these are from each other"
             )
-            new |= unseen
     known = encoding.numbers[encoding.imputer.indicator_.features_] if len(encoding.numbers) else ()
-    for k in sorted(set(np.flatnonzero(np.isnan(values).any(0))) - set(known) - told):
+    for k in sorted(set(np.flatnonzero(np.isnan(values).any(0))).difference(known)):
         what = "predictions average over the values that similar rows of the fit have"
         texts.append(f"numbers are missing in column {columns[k]!r}: {what}")
-        new.add(k)
     if texts:
-        told.update(new)
-        Notice("X differs from the rows of the fit.", f"There, {'; '.join(texts)}.{ending}").give()
+        Notice("X differs from the rows of the fit.", f"There, {'; '.join(texts)}.").give()
 
 
 def _tell_merged(encoding, columns, most):

@@ -1,8 +1,6 @@
-"""Rows of predictions that lie far outside of those of the fit: told once for each column of a fitted estimator."""
+"""Rows of predictions that lie far outside of those of the fit: a warning names them."""
 
 from __future__ import annotations
-
-import weakref
 
 import numpy as np
 
@@ -15,8 +13,6 @@ from . import encoding
 _RANGES = 1.0
 # Columns that one warning lists.
 _LISTED = 3
-# Of each estimator the range that its fit has seen, and the columns that were told.
-_told = weakref.WeakKeyDictionary()
 
 
 def range_of(table, before=None):
@@ -48,24 +44,16 @@ def tell(estimator, X):
     columns = np.flatnonzero(far.any(axis=0))
     if not len(columns):
         return
-    seen, told = _told.get(estimator, (None, None))
-    if seen is not ends:
-        told = set()
-        _told[estimator] = ends, told
-    new = [column for column in columns.tolist() if column not in told]
-    if not new:
-        return
-    told.update(new)
     names = encoding.encoded_names(estimator) if hasattr(estimator, "feature_names_in_") else range(X.shape[1])
     texts = []
-    for k in new[:_LISTED]:
+    for k in columns[:_LISTED]:
         value = X[np.nanargmax(beyond[:, k]), k]
         texts.append(f"column {names[k]!r} holds {value:.4g}, in the fit it was {low[k]:.4g} to {high[k]:.4g}")
-    if len(new) > _LISTED:
-        texts.append(f"and so do {len(new) - _LISTED} other columns")
+    if len(columns) > _LISTED:
+        texts.append(f"and so do {len(columns) - _LISTED} other columns")
     details = (
         f"There, {'; '.join(texts)}. The data say nothing of what y is there: predictions follow from the kernel "
         "alone, and their intervals may be far too narrow. Fit rows of this kind as well, or numbers that stay in "
-        "their range, such as differences or ratios. This is said once."
+        "their range, such as differences or ratios."
     )
     Notice("X lies far outside of the rows of the fit.", details).give()
