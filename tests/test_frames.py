@@ -602,5 +602,5 @@ def test_infinity_is_no_level_and_a_date_names_its_column():
     X = pd.DataFrame({"a": np.linspace(0.0, 1.0, 20), "b": [1.0, np.inf] * 10})
     with pytest.raises(ValueError, match="column 1 of categories holds infinity"):
         NGDSVGPRegressor(categorical_features=["b"]).fit(X, X["a"])
-    with pytest.raises(ValueError, match="in column 'day': a date has no unit"):
+    with pytest.raises(ValueError, match="in column 'day', whose numbers have no unit"):
         NGDSVGPRegressor().fit(X.assign(day=pd.Timestamp("2020-01-01")), X["a"])

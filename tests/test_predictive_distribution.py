@@ -423,7 +423,7 @@ def test_wrong_values_are_named():
         found.quantile(1.0)
     with pytest.raises(ValueError, match=r"coverage=0 must be a number strictly between"):
         found.interval(0)
-    with pytest.raises(ValueError, match="n_samples=0 must be an integer"):
+    with pytest.raises(ValueError, match=r"n_samples=0 must be an int in the range \[1, inf\)"):
         found.sample(0)
 
 

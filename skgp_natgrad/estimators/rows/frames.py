@@ -90,8 +90,8 @@ def numbers_and_levels(X, categories, missing_inputs, estimator=None):
     for j, (k, column) in enumerate(zip(categories, cells, strict=True)):
         levels[:, j] = _levels(k, column)
         if missing_inputs == "error" and None in levels[:, j]:
-            row = levels[:, j].tolist().index(None) + inputs.first_row()
-            raise ValueError(f"X[{row}, {k}] is missing; set missing_inputs='auto' to give these rows a level.")
+            place = inputs.at("X", (levels[:, j].tolist().index(None), k))
+            raise ValueError(f"{place} is missing; set missing_inputs='auto' to give these rows a level.")
     return values, levels
 
 

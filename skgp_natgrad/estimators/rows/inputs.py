@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import contextvars
-import itertools
 import math
 import numbers
 from typing import NamedTuple
@@ -26,8 +25,7 @@ _MISSING = {
 _LEAVE_OUT = "is not finite; leave the row out"
 _EMPTY = ("None", "<NA>", "NaT")
 # How the types of dates and durations begin, in NumPy, pandas, Polars and PyArrow.
-_DURATIONS = ("timedelta", "duration")
-_TIMES = ("datetime", "timestamp", "date", "time", *_DURATIONS)
+_TIMES = ("datetime", "timestamp", "date", "time", "timedelta", "duration")
 # How scikit-learn's advice to take another estimator for missing values goes.
 _OTHER_ESTIMATORS = "does not accept missing values encoded as NaN natively"
 # A sparse X is made dense up to this number of bytes.
@@ -92,15 +90,28 @@ def locate(labels=None, may_lack=(), **tables):
         raise kind("\n".join([found, *of_check])) from error
 
 
+def refuse(name, values, bad, what):
+    """Raise ValueError with the place of the first of ``values`` (N, ...) that is ``bad``.
+
+    ``what`` is said of it, with ``{n}`` for the number of bad values and ``{of}`` for that of all.
+    """
+    places = np.argwhere(bad)
+    if len(places):
+        value = values[tuple(places[0])]
+        shown = "" if value is np.ma.masked else f"={value:g}"
+        raise ValueError(f"{at(name, places[0])}{shown} {what.format(n=len(places), of=np.size(values))}")
+
+
+def at(name, place):
+    """A place of a table, whose rows are numbered as in `counted_from`."""
+    return f"{name}[{', '.join(map(str, (place[0] + first_row(), *place[1:])))}]"
+
+
 def refuse_masked(name, table):
     """Raise ValueError if ``table`` is a NumPy masked array with masked values, which checks would take for numbers."""
     if np.ma.is_masked(table):
-        places = np.argwhere(np.ma.getmaskarray(table))
-        places[:, :1] += first_row()
-        raise ValueError(
-            f"{name}[{', '.join(map(str, places[0]))}] is masked ({len(places)} of {np.size(table)} values are); leave "
-            "the rows out, or fill the values in, for instance with table.filled(np.nan) and SimpleImputer."
-        )
+        what = "is masked ({n} of {of} values are); leave the rows out, or fill the values in, for instance with "
+        refuse(name, table, np.ma.getmaskarray(table), f"{what}table.filled(np.nan) and SimpleImputer.")
 
 
 def with_missing(y, ignores_missing):
@@ -112,20 +123,12 @@ def _refuse_times(name, table):
     """Raise ValueError if ``table`` holds dates or durations, which NumPy takes for numbers of any unit."""
     # PyArrow's tables have a schema.
     of_arrow = getattr(getattr(table, "schema", None), "types", [getattr(table, "dtype", None)])
-    types = table.dtypes if _is_frame(table) else of_arrow
-    if isinstance(table, (list, tuple)):
-        with contextlib.suppress(ValueError):
-            # The first one tells: a list is made an array by its check.
-            types = [np.asarray(table[:1]).dtype]
-    columns = [f" in column {each!r}" for each in table.columns] if _is_frame(table) else itertools.repeat("")
-    for column, kind in zip(columns, types, strict=False):
-        found = str(kind).lower()
-        if found.startswith(_TIMES):
-            is_length = found.startswith(_DURATIONS)
-            what, instead = ("duration", "its days") if is_length else ("date", "the days since a fixed date")
+    for k, kind in enumerate(table.dtypes if _is_frame(table) else of_arrow):
+        if str(kind).lower().startswith(_TIMES):
+            column = f" in column {table.columns[k]!r}" if _is_frame(table) else ""
             raise ValueError(
-                f"{name} has the type {kind}{column}: a {what} has no unit of its own. Give numbers, for instance "
-                f"{instead}."
+                f"{name} has the type {kind}{column}, whose numbers have no unit of their own. Give numbers, such as "
+                "the days since a fixed date."
             )
 
 
@@ -155,22 +158,16 @@ def refuse_numeric_strings(X):
 def weights(sample_weight, X):
     """Return ``sample_weight`` as finite numbers of at least zero, one for each row of ``X``."""
     with locate(sample_weight=sample_weight):
-        if sample_weight is not None and not isinstance(sample_weight, numbers.Number):
-            sample_weight = check_array(sample_weight, dtype=np.float64, ensure_2d=False, input_name="sample_weight")
-        if sample_weight is not None and np.size(sample_weight) and not np.any(sample_weight):
+        given = np.asarray(1.0 if sample_weight is None else sample_weight)
+        if given.size and not np.any(given):
             raise ValueError("sample_weight is zero for every row; at least one row must have a positive weight.")
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
-    negative = np.flatnonzero(weight < 0)
-    if len(negative):
-        row = negative[0]
-        raise ValueError(
-            f"sample_weight[{row}]={weight[row]:g} is negative ({len(negative)} of {len(weight)} are); weights must be "
-            "at least zero, and zero leaves a row out."
-        )
+    what = "is negative ({n} of {of} are); weights must be at least zero, and zero leaves a row out."
+    refuse("sample_weight", weight, weight < 0, what)
     return weight
 
 
-def known(name, value, n_rows, n_targets, minimum=-np.inf):
+def known(name, value, n_rows, n_targets, minimum=-np.inf, whole=False):
     """Return what is known of each row and target, (n_rows, n_targets), or None.
 
     Parameters
@@ -182,25 +179,22 @@ def known(name, value, n_rows, n_targets, minimum=-np.inf):
     n_rows, n_targets : int
     minimum : float
         Smallest value allowed.
+    whole : bool
+        Whether only integers are allowed.
     """
     if value is None:
         return None
-    if not isinstance(value, numbers.Number):
-        with locate(**{name: value}):
-            value = check_array(value, dtype=np.float64, ensure_2d=False, input_name=name)
-    value = np.asarray(value, dtype=float)
-    column = value.reshape(-1, 1) if value.ndim < 2 else value
-    if value.ndim and (len(column) != n_rows or column.shape[1] not in (1, n_targets)):
+    value = np.full(n_rows, value) if isinstance(value, numbers.Number) else value
+    with locate(**{name: value}):
+        value = check_array(value, dtype=np.float64, ensure_2d=False, input_name=name)
+    column = value.reshape(len(value), -1)
+    if len(column) != n_rows or column.shape[1] not in (1, n_targets):
         raise ValueError(
             f"{name} has the shape {value.shape}; give a number, or one value for each of the {n_rows} rows"
             + (f", or one for each row and column of y, ({n_rows}, {n_targets})." if n_targets > 1 else ".")
         )
-    bad = np.argwhere(~(np.isfinite(column) & (column >= minimum)))
-    if len(bad):
-        raise ValueError(
-            f"{name}[{bad[0][0] + first_row()}]={column[tuple(bad[0])]:g} must be a finite number"
-            + (f" of at least {minimum:g}." if np.isfinite(minimum) else ".")
-        )
+    refuse(name, value, value < minimum, f"must be at least {minimum:g}.")
+    refuse(name, value, whole & (value != np.floor(value)), "must be an integer.")
     return np.broadcast_to(column, (n_rows, n_targets))
 
 
@@ -279,44 +273,26 @@ def _number_type(dtype):
 
 
 def _first_bad(name, table, is_good):
-    """Say where the first bad value of ``table`` is; None if there is none, or if it is not a table."""
-    cells = _cells(table)
-    if cells is None:
-        return None
-    for place, cell in _suspects(cells):
-        if not is_good(cell):
-            missing = isinstance(cell, numbers.Number) or str(cell) in _EMPTY
-            of_missing = _LEAVE_OUT if is_good is _is_number and name == "y" else _MISSING.get(name, _LEAVE_OUT)
-            what = of_missing if missing else _NOT_A_NUMBER.get(name, "is not a number")
-            name = "y" if name == "labels" else name
-            place = place[0] + first_row(), *place[1:]
-            return f"{name}[{', '.join(map(str, place))}]={cell!r}{_column(table, place)} {what}."
-    return None
+    """Say where the first bad value of ``table`` is; None if there is none, or if it is not a table.
 
-
-def _cells(table):
-    """``table`` as an array, of numbers where possible; None if it is not a table (None, ragged, sparse or complex)."""
+    That is None, or ragged, sparse or complex.
+    """
     try:
         cells = np.asarray(table)
     except ValueError:
         return None
     if cells.ndim not in (1, 2) or cells.dtype.kind == "c":
         return None
-    return cells.astype(np.float64 if cells.dtype.kind in "biuf" else object)
-
-
-def _suspects(cells):
-    """Positions and values that may be bad: in an array of numbers those that are not finite, otherwise all."""
-    places = np.ndindex(cells.shape) if cells.dtype == object else np.argwhere(~np.isfinite(cells))
-    return ((tuple(map(int, place)), _plain(cells[tuple(place)])) for place in places)
-
-
-def _plain(cell):
-    return cell.item() if isinstance(cell, np.generic) else cell
-
-
-def _column(table, place):
-    return f" (column {table.columns[place[1]]!r})" if _is_frame(table) and len(place) == 2 else ""
+    is_object = cells.dtype.kind not in "biuf"
+    for place in map(tuple, np.ndindex(cells.shape) if is_object else np.argwhere(~np.isfinite(cells))):
+        cell = cells[place].item() if isinstance(cells[place], np.generic) else cells[place]
+        if not is_good(cell):
+            missing = isinstance(cell, numbers.Number) or str(cell) in _EMPTY
+            of_missing = _LEAVE_OUT if is_good is _is_number and name == "y" else _MISSING.get(name, _LEAVE_OUT)
+            what = of_missing if missing else _NOT_A_NUMBER.get(name, "is not a number")
+            column = f" (column {table.columns[place[1]]!r})" if _is_frame(table) and len(place) == 2 else ""
+            return f"{at('y' if name == 'labels' else name, place)}={cell!r}{column} {what}."
+    return None
 
 
 def _is_frame(table):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -123,8 +124,7 @@ def _first_impossible(likelihood, y, weight):
     k = bisect.bisect_left(range(1, len(values) + 1), True, key=is_refused)
     if k == len(values):
         return None
-    row, column = places[k]
-    return f"y[{row + inputs.first_row()}{f', {column}' if y.shape[1] > 1 else ''}]={values[k]:g}"
+    return f"{inputs.at('y', places[k] if y.shape[1] > 1 else places[k][:1])}={values[k]:g}"
 
 
 class _Argument(NamedTuple):
@@ -187,17 +187,14 @@ def known_of_fit(likelihood, arguments, columns):
 def _checked(name, value, n_rows, n_targets):
     _, _, minimum, whole = _ARGUMENTS[name]
     if not isinstance(value, Rows):
-        values = inputs.known(name, value, n_rows, n_targets, minimum)
-        return None if values is None else _whole(f"{name}[{{}}]", values, whole)
+        return inputs.known(name, value, n_rows, n_targets, minimum, whole)
     rows = long_tables.known(name, value, n_rows, n_targets, minimum)
-    return Mapped(lambda part: _whole(f"A value of {name}", part, whole), rows, shape=rows.shape)
+    return Mapped(functools.partial(_whole, name), rows, shape=rows.shape) if whole else rows
 
 
-def _whole(where, values, whole):
-    bad = np.argwhere(values != np.floor(values)) if whole else ()
-    if len(bad):
-        row = bad[0][0] + inputs.first_row()
-        raise ValueError(f"{where.format(row)}={values[tuple(bad[0])]:g} must be an integer.")
+def _whole(name, values):
+    if np.any(values != np.floor(values)):
+        raise ValueError(f"{name} must hold integers.")
     return values
 
 
