@@ -16,7 +16,6 @@ from sklearn.utils._param_validation import Interval, Options, StrOptions, make_
 from ... import objectives
 from ..._backend.device import DTYPES
 from ...priors import Prior
-from ...svgp import BASES, PARAMETERIZATIONS
 from ...training import schedules
 from ...training.checkpoint import is_folder
 
@@ -77,16 +76,14 @@ def path(name, value):
     if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
         raise ValueError(f"{name}={value!r} must be the path of a file or a folder, or None.")
     text = os.fsdecode(value)
-    if "\0" in text:
-        raise ValueError(f"{name}={text!r} contains a null byte, which no path may; remove it.")
-    folder, exists = str(Path(text).parent), os.path.exists(Path(text))
+    folder = str(Path(text).parent)
     if not os.path.isdir(folder):
         raise ValueError(
             f"{name}={text!r} lies in {folder!r}, which is not a folder; name a file in an existing folder."
         )
-    if is_folder(text) and exists and not os.path.isdir(text):
+    if is_folder(text) and os.path.isfile(Path(text)):
         raise ValueError(f"{name}={text!r} ends like a folder, but is a file; name another one.")
-    if exists and not (os.path.isdir(text) or os.path.isfile(text)):
+    if os.path.exists(text) and not (os.path.isdir(text) or os.path.isfile(text)):
         raise ValueError(f"{name}={text!r} is neither a file nor a folder; name one.")
     return Path(text)
 
@@ -99,18 +96,9 @@ def dtype(name, value, kind):
     return choice(name, value, DTYPES)
 
 
-def basis(name, value, kind):
-    """Return ``value`` if it is the name of a basis; the coupled one is no other."""
-    if isinstance(value, str) and value == "coupled":
-        raise ValueError(
-            "basis='coupled' is not available; use basis='orthogonal' with n_mean_inducing=0, which is the same."
-        )
-    return choice(name, value, tuple(BASES))
-
-
-def parameterization(name, value, kind):
-    """Return ``value`` if it is the name of a parameterization; a user's own may be among them."""
-    return choice(name, value, tuple(PARAMETERIZATIONS))
+def among(names):
+    """Return the check that a value is one of ``names``, to which users may add their own."""
+    return lambda name, value, kind: choice(name, value, names)
 
 
 def objective(name, value, kind):

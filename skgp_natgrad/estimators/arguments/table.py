@@ -18,6 +18,7 @@ from ..._backend.types import ArrayLike, Device, Devices, Seed
 from ...likelihoods import Likelihood
 from ...objectives import Objective
 from ...priors import Prior
+from ...svgp import BASES, PARAMETERIZATIONS
 from ...training.schedules import Schedule
 from . import checks, inert
 from .constructor import argument, arguments
@@ -179,7 +180,7 @@ class Points:
     n_inducing: int | Literal["auto", "all"] | None = argument(default="auto", least=1, asks_for_steps=True)
     n_mean_inducing: int | Literal["auto"] = argument(default="auto", least=0, asks_for_steps=True)
     basis: Literal["orthogonal", "hybrid", "decoupled", "solve"] = argument(
-        default="orthogonal", check=checks.basis, asks_for_steps=True, needs=(inert.mean_basis,)
+        default="orthogonal", check=checks.among(BASES), asks_for_steps=True, needs=(inert.mean_basis,)
     )
     inducing_init: Literal["auto", "greedy_variance", "k-means", "random"] | ArrayLike = argument(
         default="auto", check=None, asks_for_steps=True, needs=(inert.places,)
@@ -291,7 +292,7 @@ class Training:
 
     solver: Literal["auto", "evidence", "ngd", "adam", "gd", "lbfgs"] = argument(default="auto")
     parameterization: Literal["natural", "natural_sqrt", "natural_log", "mean_var", "mean_var_sqrt", "mean_var_log"] = (
-        argument(default="natural", check=checks.parameterization, needs=(inert.steps, inert.coordinates))
+        argument(default="natural", check=checks.among(PARAMETERIZATIONS), needs=(inert.steps, inert.coordinates))
     )
     gamma_schedule: Steps | Literal["auto"] = argument(
         default="auto", check=None, needs=(inert.steps, inert.natural_steps)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from sklearn.linear_model import RidgeCV
 
 from . import inputs
 
@@ -18,8 +19,9 @@ N_DONORS, KEPT_ROWS = 32, 2000
 FEWEST_COMPLETE = 0.25
 # Donors differ by so many deviations of what is missing, or are the nearest ones.
 _ALIKE = 0.5
-# Penalties of the regression of what is missing, among which rows that are left out of it choose.
-_PENALTIES = np.array([1.0, 10.0, 100.0, 1000.0, np.inf])
+# Penalties of the regression of what is missing, among which rows that are left out of it choose; the last leaves
+# the mean.
+_PENALTIES = (1.0, 10.0, 100.0, 1000.0, 1e12)
 # Rows whose distances to all donors are held at a time.
 _BLOCK = 256
 
@@ -171,25 +173,16 @@ def _features(Z):
 
 
 def _expected(Z, Z_rows, targets):
-    """What a ridge regression expects of targets (n, q) at rows Z (n, p) and at others; and its error (q,)."""
-    centre = Z.mean(0)
-    u, s, vt = np.linalg.svd(Z - centre, full_matrices=False)
-    along = u.T @ targets
-    best, chosen = np.inf, None
-    for penalty in _PENALTIES:
-        share = np.square(s) / (np.square(s) + penalty)
-        left = 1.0 - 1.0 / len(Z) - np.square(u) @ share
-        error = np.square((targets - u @ (share[:, None] * along)) / np.maximum(left, 1e-3)[:, None]).mean(0)
-        if error.sum() < best:
-            slopes = vt.T @ ((share / np.where(s > 0.0, s, 1.0))[:, None] * along)
-            best, chosen = error.sum(), (slopes, np.sqrt(np.maximum(error, 1e-12)))
-    slopes, error = chosen
+    """What a ridge regression expects of targets (n, q) at rows Z (n, p) and at others; and its error (q,).
 
-    def at(rows):
-        # Row by row: a product of matrices would round by the number of rows.
-        return np.column_stack([((rows - centre) * slope).sum(1) for slope in slopes.T])
-
-    return at(Z), at(Z_rows), error
+    Constants are left out: what is expected is only compared.
+    """
+    found = RidgeCV(_PENALTIES, store_cv_results=True).fit(Z, targets)
+    errors = found.cv_results_[..., list(_PENALTIES).index(found.alpha_)]
+    error = np.sqrt(np.maximum(errors.reshape(len(Z), -1).mean(0), 1e-12))
+    # Row by row: a product of matrices would round by the number of rows.
+    at = [np.column_stack([(rows * slope).sum(1) for slope in np.atleast_2d(found.coef_)]) for rows in (Z, Z_rows)]
+    return *at, error
 
 
 def _along(values):
