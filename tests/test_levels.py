@@ -83,6 +83,16 @@ def told_by(model, levels):
     return [str(each.message) for each in told]
 
 
+def test_numbers_are_no_columns_of_levels(given):
+    assert encoding.columns_of_levels(given) == list(range(1, 1 + len(KNOWN) + encoding.FURTHER))
+    assert (
+        encoding.columns_of_levels(
+            NGDSVGPRegressor(1.0 * RBF(), optimizer=None).fit(frame_of(KNOWN * 2)[["x"]], np.arange(8.0))
+        )
+        == []
+    )
+
+
 def test_new_levels_are_named(given):
     (first,) = told_by(given, ["a", "p"])
     assert "'letter' holds p, which is no level of the fit" in first

@@ -98,7 +98,7 @@ class Outcome(NamedTuple):
             idle = hyperparameters.without_effect(*at, variances, some.X, deviation)
         may_vanish = attributes.noise_may_vanish(self.estimator, fit)
         value, *bounds = _in_units_of_X(fit, at[0], *at[1])
-        names = encoding.encoded_names(self.estimator)
+        names = encoding.of(self.estimator).names
         pairs = [(name, names[i]) for name, parts in idle.items() for part in parts.values() for i in part]
         return hyperparameters.at_bounds(value, bounds, given, may_vanish, idle), _without_effect(pairs)
 

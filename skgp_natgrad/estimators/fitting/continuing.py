@@ -241,7 +241,7 @@ def followed(plan, table, scales, previous, estimator, random_state):
     warnings : list of Notice
     """
     rows = table.sample
-    names = encoding.encoded_names(estimator) if hasattr(estimator, "feature_names_in_") else None
+    names = encoding.of(estimator).names if hasattr(estimator, "feature_names_in_") else None
     of_levels = encoding.columns_of_levels(estimator)
     told = [] if previous.weight < FEWEST else _of_far_columns(rows.X, estimator._ends_of_X, names, of_levels)
     normalize_y = estimator._trained_with["normalize_y"]

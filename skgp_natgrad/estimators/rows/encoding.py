@@ -169,14 +169,12 @@ def _place(level):
     return np.array([radius * np.cos(angle), radius * np.sin(angle), height])
 
 
-def blocks(estimator):
-    """The columns of numbers of an estimator that are no numbers of X: see `Plan`."""
-    found = changing(estimator)
-    if found is None:
-        return ()
-    of_categories = [found.blocks[k] for k in found.categories]
-    indicators = np.flatnonzero(~found.is_level)[len(found.numbers) :, None]
-    return tuple(tuple(map(int, block)) for block in [*of_categories, *indicators])
+def of(estimator):
+    """The `Encoding` of a fitted estimator; that of an array of numbers changes nothing."""
+    names = column_names(estimator)
+    each = np.arange(len(names))
+    found = getattr(estimator, "encoding_", None)
+    return Encoding(each, each[:0], None, None, each, names) if found is None else found
 
 
 def changing(estimator):
@@ -185,42 +183,42 @@ def changing(estimator):
     return None if found is None or found.is_identity else found
 
 
+def blocks(estimator):
+    """The columns of numbers of an estimator that are no numbers of X: see `Plan`."""
+    found = of(estimator)
+    of_categories = [found.blocks[k] for k in found.categories]
+    indicators = np.flatnonzero(~found.is_level)[len(found.numbers) :, None]
+    return tuple(tuple(map(int, block)) for block in [*of_categories, *indicators])
+
+
+def columns_of_levels(estimator):
+    """Positions of the columns of numbers that are no numbers of X."""
+    return [k for block in blocks(estimator) for k in block]
+
+
 def column_names(estimator):
     """The names of the columns of X of a fitted estimator."""
     return list(getattr(estimator, "feature_names_in_", [f"x{i}" for i in range(estimator.n_features_in_)]))
 
 
-def encoded_names(estimator):
-    """The names of the columns of numbers of a fitted estimator."""
-    found = changing(estimator)
-    return column_names(estimator) if found is None else found.names
+def shown_names(estimator):
+    """The names of the columns of numbers of a fitted estimator; each level has the name of its column."""
+    found, columns = of(estimator), column_names(estimator)
+    return [columns[k] if own else name for k, own, name in zip(found.owner, found.is_level, found.names, strict=True)]
 
 
 def slopes_of_columns(estimator, *gradients):
     """Derivatives (..., E) in the columns of X (..., D): zero in categories."""
-    encoding = changing(estimator)
-    if encoding is None:
-        return gradients
+    encoding = of(estimator)
     found = [np.zeros((*gradient.shape[:-1], encoding.n_columns)) for gradient in gradients]
     for of_columns, gradient in zip(found, gradients, strict=True):
         of_columns[..., encoding.numbers] = gradient[..., : len(encoding.numbers)]
     return found
 
 
-def shown_names(estimator):
-    """The same, but each level has the name of its column."""
-    found = changing(estimator)
-    if found is None:
-        return column_names(estimator)
-    columns, is_level = column_names(estimator), np.isin(found.owner, found.categories)
-    return [columns[k] if own else name for k, own, name in zip(found.owner, is_level, found.names, strict=True)]
-
-
 def column_types(estimator, X):
     """As `inputs.column_types`, of the columns of numbers; what was filled in has double precision."""
-    found, of_numbers = inputs.column_types(X), changing(estimator)
-    if of_numbers is None:
-        return found
+    found, of_numbers = inputs.column_types(X), of(estimator)
     is_own = np.bincount(of_numbers.owner, minlength=of_numbers.n_columns) == 1
     is_own[of_numbers.categories] = False
     return [found[k] if is_own[k] else np.dtype(float) for k in of_numbers.owner]
@@ -284,12 +282,6 @@ def further_rows(estimator, X):
     inputs.refuse_numeric_strings(X)
     with inputs.locate(X=X):
         return validate_data(estimator, X, dtype=np.float64, reset=False)
-
-
-def columns_of_levels(estimator):
-    """Positions of the encoded columns that are no numbers."""
-    found = changing(estimator)
-    return [] if found is None else [k for block in found.blocks for k in block]
 
 
 def points(estimator, given):

@@ -40,11 +40,11 @@ def tell(estimator, X):
     with np.errstate(over="ignore", invalid="ignore"):
         beyond = np.maximum(low - X, X - high)
         far = (beyond > _RANGES * (high - low)) & (low < high)
-    far[:, [column for block in encoding.blocks(estimator) for column in block]] = False
+    far[:, encoding.columns_of_levels(estimator)] = False
     columns = np.flatnonzero(far.any(axis=0))
     if not len(columns):
         return
-    names = encoding.encoded_names(estimator) if hasattr(estimator, "feature_names_in_") else range(X.shape[1])
+    names = encoding.of(estimator).names if hasattr(estimator, "feature_names_in_") else range(X.shape[1])
     texts = []
     for k in columns[:_LISTED]:
         value = X[np.nanargmax(beyond[:, k]), k]
