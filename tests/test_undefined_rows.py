@@ -23,7 +23,8 @@ def test_the_row_at_which_a_kernel_overflows_is_named(rng):
     far = X[:5].copy()
     far[3] = 1e160
     with pytest.raises(
-        FloatingPointError, match=r"NaN at 1 of 5 rows of X \(row 3\): they hold values up to 1\..*e\+160"
+        FloatingPointError,
+        match=r"NaN at 1 of 5 rows of X, .* X\[3\]: they hold values up to 1\..*e\+160",
     ):
         model.predict(far, return_std=True)
     rest = [0, 1, 2, 4]
@@ -42,10 +43,10 @@ def test_the_deviation_of_a_constant_is_in_its_own_units(value, rng):
 
 
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
-@pytest.mark.parametrize(("kind", "named"), [("timedelta64[ms]", "a duration has"), ("datetime64[ms]", "a date has")])
-def test_durations_are_not_called_dates(frame, kind, named):
+@pytest.mark.parametrize("kind", ["timedelta64[ms]", "datetime64[ms]"])
+def test_dates_and_durations_name_their_column(frame, kind):
     X = frame({"when": np.arange(10).astype(kind)})
-    with pytest.raises(ValueError, match=named):
+    with pytest.raises(ValueError, match="in column 'when', whose numbers have no unit of their own"):
         NGDSVGPRegressor().fit(X, np.arange(10.0))
 
 
@@ -104,7 +105,7 @@ def test_a_wild_row_among_those_predicted_by_neighbours_is_named(value, rng):
     model = NGDSVGPRegressor(kernel, likelihood=noise, **options).fit(rows, np.sin(rows[:, 0]) + 3.0)
     expected = np.array(model.predict(new, return_std=True))
     new[2, 1] = value
-    with pytest.raises(FloatingPointError, match=r"NaN at 1 of 5 rows of X \(row 2\): they hold values up to 1"):
+    with pytest.raises(FloatingPointError, match=r"NaN at 1 of 5 rows of X, .* X\[2\]: they hold values up to 1"):
         model.predict(new, return_std=True)
     rest = [0, 1, 3, 4]
     assert_allclose(model.predict(new[rest], return_std=True), expected[:, rest], rtol=1e-10)

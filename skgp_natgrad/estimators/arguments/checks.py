@@ -19,9 +19,6 @@ from ...priors import Prior
 from ...training import schedules
 from ...training.checkpoint import is_folder
 
-# Beyond the square root of the largest number a kernel that grows with X overflows; and rows that an error names.
-_OVERFLOWS, _MOST_SHOWN = 1e150, 5
-
 
 def of_type(name, value, kind, least=None, above=None):
     """Return ``value`` if the type ``kind`` allows it; otherwise raise, with scikit-learn's words for what is allowed.
@@ -185,15 +182,9 @@ def refuse_undefined(values, X, kernel, first_row):
     rows = np.flatnonzero(undefined)
     if not len(rows):
         return
-    largest = np.abs(X[rows]).max()
-    cause = (
-        f"they hold values up to {largest:.3g} deviations from those of the fit, where the kernel {kernel} overflows; "
-        "leave these rows out, or check their units"
-        if largest > _OVERFLOWS
-        else f"the kernel {kernel} is not defined there; leave these rows out, or fit with another kernel"
-    )
-    shown = ", ".join(map(str, first_row + rows[:_MOST_SHOWN])) + (", ..." if len(rows) > _MOST_SHOWN else "")
-    block = f", from row {first_row} on," if first_row else ""
+    first, largest = first_row + rows[0], np.abs(X[rows]).max()
     raise FloatingPointError(
-        f"The prediction is NaN at {len(rows)} of {len(X)} rows of X{block} (row {shown}): {cause}."
+        f"The prediction is NaN at {len(rows)} of {len(X)} rows of X, the first of which is X[{first}]: they hold "
+        f"values up to {largest:.3g} deviations from those of the fit, where the kernel {kernel} overflows or is not "
+        "defined; leave these rows out, check their units, or fit with another kernel."
     )
