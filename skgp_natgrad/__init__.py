@@ -3,12 +3,12 @@
 from . import inspection, kernels, likelihoods, metrics, model_selection, objectives, priors, svgp
 from . import paper as _paper  # noqa: F401 - It adds its bases and parameterizations to those of the house.
 from ._backend import __version__
-from ._backend.programs import enable_compilation_cache
 from .estimators.classifier import NGDSVGPClassifier
-from .estimators.fitted.persistence import trusted_types
 from .estimators.regressor import NGDSVGPRegressor
 from .metrics.distribution import PredictiveDistribution
 from .metrics.predictions import predictive_distribution
+from .tools.cache import enable_compilation_cache
+from .tools.trusted import trusted_types
 from .training.schedules import Auto, Constant, Cosine, Linear, LineSearch, LogLinear, Schedule
 
 __all__ = [

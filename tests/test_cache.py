@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import skgp_natgrad
-from skgp_natgrad._backend import programs
+from skgp_natgrad.tools import cache
 
 FIT = """
 import json, sys
@@ -62,11 +62,11 @@ def test_the_default_folder_is_that_of_the_users_caches(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     for value in ("", "relative"):
         monkeypatch.setenv("XDG_CACHE_HOME", value)
-        assert programs._writable(programs._default_folder()) == tmp_path / ".cache" / "skgp_natgrad"
+        assert cache._writable(cache._default_folder()) == tmp_path / ".cache" / "skgp_natgrad"
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert programs._writable(programs._default_folder()) == tmp_path / ".cache" / "skgp_natgrad"
+    assert cache._writable(cache._default_folder()) == tmp_path / ".cache" / "skgp_natgrad"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
-    folder = programs._writable(programs._default_folder())
+    folder = cache._writable(cache._default_folder())
     assert folder == tmp_path / "x" / "skgp_natgrad"
     if os.name == "posix":
         assert folder.stat().st_mode & 0o077 == 0

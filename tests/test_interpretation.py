@@ -12,7 +12,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, DotProduct, ExpSineSquared, Matern, WhiteKernel
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
-from skgp_natgrad.estimators.fitted.summary import terms_of
+from skgp_natgrad.inspection._summary import terms_of
 from skgp_natgrad.kernels import Columns
 
 RNG = np.random.default_rng(3)

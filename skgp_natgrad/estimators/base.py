@@ -19,8 +19,8 @@ from ..likelihoods import Likelihood
 from .arguments import checks, constructor, inert
 from .fitted import attributes, persistence
 from .fitted.from_rows import Evidence
+from .fitted.interpretation import Interpretation
 from .fitted.outcome import judge
-from .fitted.summary import Interpretation
 from .fitting import between_chunks, coregionalized, few_at_a_time
 from .fitting.between_chunks import CallbackSupportMixin, Hooks, with_callbacks
 from .fitting.preparation import prepare

@@ -13,7 +13,7 @@ from .arguments.constructor import documented
 from .arguments.task import REGRESSION, RegressorArguments, streaming
 from .base import BaseNGDSVGP
 from .fitted.from_rows import KeptRows, LeftOutRows
-from .fitted.summary import BetweenOutputs
+from .fitted.interpretation import BetweenOutputs
 from .predictions.moments import TargetMoments
 from .rows import numbers
 

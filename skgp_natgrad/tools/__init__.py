@@ -1,1 +1,1 @@
-"""Tools beside the estimators: a fitted model for services without JAX."""
+"""Tools beside the estimators: a model for services without JAX, trusted classes, programs kept on disk."""

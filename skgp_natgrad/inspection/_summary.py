@@ -1,0 +1,254 @@
+"""What was fitted, for people: kernel and noise in the units of X and y, relevance of columns, covariances."""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.gaussian_process import kernels as sklearn_kernels
+from sklearn.utils.validation import check_is_fitted
+
+from .. import svgp
+from ..estimators.fitted import attributes
+from ..estimators.fitted.interpretation import Direction, Factor, Summary, Term
+from ..estimators.rows import class_labels, encoding, outputs
+from ..kernels import Columns, LinearTransform
+
+# A printed summary names this many columns of a factor, and so many directions.
+_LISTED, _LISTED_DIRECTIONS = 8, 4
+# Inducing points at which the covariance of outputs under a kernel that is not stationary is averaged.
+_POINTS = 50
+
+
+def printed(summary):
+    """A `Summary` as text."""
+    # Its variance is on the model's own scale, and the noise is in the units of y.
+    name = "Gaussian" if summary.likelihood.startswith("Gaussian(") else summary.likelihood
+    noise = "" if summary.noise is None else f", noise {_number(summary.noise)}"
+    noise += " (times a factor that varies with X)" if summary.varies else ""
+    lines = [f"{name}: prior mean {_number(summary.prior_mean)}{noise}"]
+    for term in summary.terms:
+        owner = "" if term.latent is None else f"latent function {term.latent}: "
+        form = " * ".join(factor.kernel for factor in term.factors) or "constant"
+        lines.append(f"  {owner}{form}, amplitude {_number(term.amplitude)}")
+        lines += [f"    {line}" for factor in term.factors if factor.by_column for line in _lines(factor)]
+    if summary.output_correlation is not None:
+        rows = "; ".join(" ".join(f"{each:.2f}" for each in row) for row in summary.output_correlation[:_LISTED])
+        lines.append(f"  correlation of outputs: {rows}")
+    lines += [f"  chosen: {each}" for each in summary.compared]
+    return "\n".join(lines)
+
+
+def _number(value):
+    return ", ".join(f"{each:.4g}" for each in np.ravel(value))
+
+
+def _lines(factor):
+    yield f"{factor.quantity}: {_listed(factor.by_column)}"
+    if factor.directions:
+        yield "directions:"
+    for each in factor.directions[:_LISTED_DIRECTIONS]:
+        yield f"  length_scale {each.length_scale:.4g}: {_listed(each.loadings)}"
+    more = len(factor.directions) - _LISTED_DIRECTIONS
+    if more > 0:
+        yield f"  and {more} more"
+
+
+def _listed(by_column):
+    listed = [f"{name} {value:.4g}" for name, value in list(by_column.items())[:_LISTED]]
+    more = len(by_column) - len(listed)
+    return ", ".join(listed) + (f", and {more} more" if more else "")
+
+
+def terms_of(kernel, names, units, points, scale, latent=None, n_outputs=None):
+    """The `Term` of each summand of a kernel.
+
+    Parameters
+    ----------
+    kernel : sklearn.gaussian_process.kernels.Kernel
+        With columns by position.
+    names : list of str
+        Of the columns.
+    units : ndarray of shape (D,)
+        What one unit of the scaled X is in each column.
+    points : ndarray of shape (M, D)
+        Scaled rows at which amplitudes are taken.
+    scale : float or ndarray of shape (n_latent,)
+        What one unit of the latent functions is.
+    latent : int, optional
+    n_outputs : int, optional
+        Of correlated outputs, for each of which ``points`` has as many rows.
+    """
+    terms = []
+    for product in _summands(kernel):
+        variance, factors = 1.0, []
+        for each, columns in product:
+            seen = points if columns is None else points[:, columns]
+            variance = variance * each.diag(seen)
+            if not isinstance(_base(each), sklearn_kernels.ConstantKernel):
+                columns = np.arange(len(names)) if columns is None else np.asarray(columns)
+                factors.append(_factor(each, [names[i] for i in columns], units[columns]))
+        variance = np.mean(variance) if n_outputs is None else np.reshape(variance, (n_outputs, -1)).mean(1)
+        amplitude = scale * np.sqrt(variance)
+        terms.append(Term(latent, float(amplitude) if np.ndim(amplitude) == 0 else amplitude, tuple(factors)))
+    return terms
+
+
+def _summands(kernel, columns=None):
+    """The kernel as a sum of products: lists of pairs (kernel without parts, its columns or None for all)."""
+    if isinstance(kernel, Columns):
+        selected = list(kernel.columns) if np.ndim(kernel.columns) else [kernel.columns]
+        return _summands(kernel.kernel, np.asarray(selected) if columns is None else columns[selected])
+    if isinstance(kernel, LinearTransform):
+        matrix = np.asarray(kernel.matrix, dtype=float)
+        products = _summands(kernel.kernel)
+        return [[(_combined(each, matrix, own), columns) for each, own in product] for product in products]
+    if isinstance(kernel, sklearn_kernels.Sum):
+        return _summands(kernel.k1, columns) + _summands(kernel.k2, columns)
+    if isinstance(kernel, sklearn_kernels.Product):
+        return [a + b for a in _summands(kernel.k1, columns) for b in _summands(kernel.k2, columns)]
+    if isinstance(kernel, sklearn_kernels.Exponentiation):
+        # The power of a product is a product of powers; that of a sum stays whole.
+        found = _summands(kernel.kernel, columns)
+        if len(found) == 1:
+            return [[(each**kernel.exponent, own) for each, own in found[0]]]
+    return [[(kernel, columns)]]
+
+
+def _combined(kernel, matrix, own):
+    """A kernel of some of the combinations that a matrix makes, or of all; a constant stays as it is."""
+    if isinstance(_base(kernel), sklearn_kernels.ConstantKernel):
+        return kernel
+    return LinearTransform(kernel, matrix if own is None else matrix[:, own])
+
+
+def _base(kernel):
+    """The kernel of which this is a power, or itself."""
+    return _base(kernel.kernel) if isinstance(kernel, sklearn_kernels.Exponentiation) else kernel
+
+
+def _form(kernel):
+    """The name of a kernel without its numbers, but for those that make it another kernel."""
+    if isinstance(kernel, sklearn_kernels.Exponentiation):
+        return f"{_form(kernel.kernel)} ** {kernel.exponent:g}"
+    if isinstance(kernel, sklearn_kernels.Sum):
+        return f"({_form(kernel.k1)} + {_form(kernel.k2)})"
+    if isinstance(kernel, sklearn_kernels.Product):
+        return f"{_form(kernel.k1)} * {_form(kernel.k2)}"
+    if isinstance(kernel, Columns):
+        return _form(kernel.kernel)
+    if isinstance(kernel, LinearTransform):
+        return f"{_form(kernel.kernel)} of linear combinations"
+    return type(kernel).__name__ + (f"(nu={kernel.nu:g})" if hasattr(kernel, "nu") else "")
+
+
+def _factor(kernel, names, units):
+    form, kernel = _form(kernel), _base(kernel)
+    if isinstance(kernel, LinearTransform):
+        return _of_directions(form, kernel, names, units)
+    # A periodic kernel's lengthscale has no unit.
+    quantity = next((name for name in ("periodicity", "length_scale") if hasattr(kernel, name)), None)
+    if quantity is None:
+        return Factor(form, None, {})
+    shortest = {}
+    for name, value in zip(names, getattr(kernel, quantity) * units, strict=True):
+        shortest[name] = min(float(value), shortest.get(name, np.inf))
+    return Factor(form, quantity, shortest)
+
+
+def _of_directions(form, kernel, names, units):
+    """The factor of a kernel of linear combinations."""
+    inner = _base(kernel.kernel)
+    if not hasattr(inner, "length_scale") or hasattr(inner, "periodicity"):
+        return Factor(form, None, {})
+    rates = kernel.matrix / np.asarray(inner.length_scale, dtype=float)
+    norms = np.sqrt((rates**2).sum(0))
+    directions = []
+    for k in np.argsort(-norms, kind="stable"):
+        loadings = rates[:, k] / (norms[k] or 1.0)
+        order = np.argsort(-np.abs(loadings), kind="stable")
+        directions.append(Direction(_inverse(norms[k]), {names[i]: float(loadings[i]) for i in order}))
+    by_column = {}
+    for name, rate, unit in zip(names, np.sqrt((rates**2).sum(1)), units, strict=True):
+        by_column[name] = min(_inverse(rate) * unit, by_column.get(name, np.inf))
+    return Factor(form, "length_scale", by_column, tuple(directions))
+
+
+def _inverse(rate):
+    return float(1.0 / rate) if rate > 0.0 else np.inf
+
+
+def summarised(estimator):
+    """The `Summary` of a fitted estimator."""
+    check_is_fitted(estimator, "_posterior")
+    points, names, of_outputs = _points(estimator), encoding.shown_names(estimator), outputs.of(estimator)
+    n_outputs = None if of_outputs is None else len(of_outputs.scale)
+    if n_outputs is not None:
+        points, names = outputs.stacked(points[:, :-1], n_outputs), [*names, "output"]
+    middle = np.zeros((1, points.shape[1]))
+    units = (estimator._x_scale.backward(middle + 0.5) - estimator._x_scale.backward(middle - 0.5))[0]
+    offset, scale = estimator.likelihood_.latent_units(*(of_outputs or estimator._y_scale)[:2])
+    scale = np.broadcast_to(scale, n_outputs or len(estimator._posterior.alpha))
+    kernels = attributes.model_of(estimator).kernels
+    shared = len(kernels) == 1
+    alike = n_outputs is None and np.all(scale == scale[0])
+    terms = []
+    for k, kernel in enumerate(kernels):
+        of_term = (scale[0] if alike else scale) if shared else scale[k]
+        terms += terms_of(kernel, names, units, points, of_term, None if shared else k, n_outputs)
+    varies = getattr(estimator, "_dispersion", None) is not None
+    prior_mean = class_labels.by_class(estimator, estimator._posterior.prior_mean[:, 0])
+    prior_mean = np.broadcast_to(prior_mean * scale + offset, scale.shape)
+    correlation = of_outputs and estimator.output_correlation_
+    found = tuple(terms), _plain(prior_mean), _noise(estimator), repr(estimator.likelihood_)
+    return Summary(*found, varies, correlation, estimator._compared)
+
+
+def importances(estimator):
+    """Relevance of each column of X, summing to one."""
+    check_is_fitted(estimator, "_posterior")
+    points, of_columns = _points(estimator), encoding.changing(estimator)
+    gradients = svgp.gradients(attributes.model_of(estimator), points, "latent_mean", device=estimator.device)
+    estimator._defined(gradients, points)
+    if of_columns is None:
+        relevance = np.mean(gradients**2, axis=(0, 1, 3)) * np.var(points, axis=0)
+    else:
+        relevance = of_columns.relevance(gradients, np.cov(points.T, bias=True))
+    total = relevance.sum()
+    # The last column of correlated outputs is their number. A constant function depends on no column.
+    relevance = relevance[: estimator.n_features_in_]
+    return relevance / total if total > 0.0 else np.full(len(relevance), 1.0 / len(relevance))
+
+
+def output_covariance(estimator):
+    """Prior covariance of correlated outputs."""
+    check_is_fitted(estimator, "_posterior")
+    scale = outputs.of(estimator)
+    if scale is None:
+        raise AttributeError(
+            "output_covariance_ needs correlated outputs: fit several columns of y with "
+            "output_kernel='coregionalization'."
+        )
+    n_outputs, points = len(scale.scale), _points(estimator)[:_POINTS, :-1]
+    K = attributes.model_of(estimator).kernels[0](outputs.stacked(points, n_outputs))
+    K = K.reshape(n_outputs, len(points), n_outputs, len(points))
+    return np.einsum("pnqn->pq", K) / len(points) * np.outer(scale.scale, scale.scale)
+
+
+def _points(estimator):
+    """The inducing points in the units of the model."""
+    return estimator._x_scale.forward(
+        estimator.inducing_points_ if estimator._encoded_points is None else estimator._encoded_points
+    )
+
+
+def _noise(estimator):
+    """Standard deviation of additive noise in the units of y; None without such noise."""
+    likelihood = attributes.model_of(estimator).likelihood
+    if not hasattr(likelihood, "noise_variance"):
+        return None
+    variance = np.asarray(likelihood.noise_variance(), dtype=float)
+    return _plain(np.sqrt(np.ravel(variance)) * (outputs.of(estimator) or estimator._y_scale).scale)
+
+
+def _plain(values):
+    """A single value as a float."""
+    return float(values[0]) if len(values) == 1 else np.array(values)
