@@ -164,7 +164,7 @@ def complete(plan: Plan, table: AnyTable, random_state: Seed = None) -> Plan:
     >>> len(plan.kernels)
     1
     """
-    with _device.computation(plan.device):
+    with _device.computation(_device.HOST):
         return choice.complete(plan, table, check_random_state(random_state))
 
 
@@ -175,7 +175,7 @@ def choose_kernel(
     in_common_unit: Sequence[bool] | None = None,
 ) -> tuple[int, Plan]:
     """Choose the default kernel and one of several scalings of the same rows: see `start.choice.choose_kernel`."""
-    with _device.computation(plan.device):
+    with _device.computation(_device.HOST):
         return choice.choose_kernel(plan, tables, check_random_state(random_state), in_common_unit)
 
 

@@ -40,7 +40,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import kernels, likelihoods
 from skgp_natgrad._backend import notices, programs
-from skgp_natgrad.start import choice, dense, kernel_of_labels, search, turned
+from skgp_natgrad.start import choice, dense, kernel_of_labels, points_or_neighbours, search, sizes, turned
 from skgp_natgrad.variational import gaussian
 from skgp_natgrad.variational import model as model_parts
 from skgp_natgrad.variational.bases import BASES
@@ -168,6 +168,20 @@ def random_gaussian(rng, n_latent, size):
     root = rng.normal(size=(n_latent, size, size)) / np.sqrt(size)
     precision = np.eye(size) + root @ root.transpose(0, 2, 1)
     return _from_natural(rng.normal(size=(n_latent, size)), precision)
+
+
+def few_points_and_neighbours(points, setattr=setattr):
+    """So many inducing points of a model that predicts from neighbours, and up to 60 of others; ten neighbours."""
+    for name in ("_AT_EVERY_ROW", "_MOST"):
+        setattr(sizes, name, 60)
+    for name, value in {"POINTS": points, "_NEIGHBOURS": 10}.items():
+        setattr(points_or_neighbours, name, value)
+
+
+def rough(rng, n_rows, noise=0.01):
+    """Rows of a function that few inducing points do not explain."""
+    X = rng.uniform(-2.0, 2.0, size=(n_rows, 2))
+    return X, np.sin(8.0 * X[:, 0]) * X[:, 1] + np.cos(8.0 * X[:, 1]) + noise * rng.normal(size=n_rows)
 
 
 def targets_for(likelihood, rng, n_targets, n_classes, n_rows):

@@ -11,7 +11,7 @@ import warnings
 
 import jax
 import numpy as np
-from sklearn.gaussian_process.kernels import RBF
+from sklearn.gaussian_process.kernels import RBF, Matern
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, likelihoods, svgp
 from skgp_natgrad._backend import device, placement
@@ -19,7 +19,7 @@ from skgp_natgrad.solve import mean_system, system
 from skgp_natgrad.step import chunk
 from skgp_natgrad.training.batches import BatchStream
 
-from .conftest import count_compilations
+from .conftest import count_compilations, few_points_and_neighbours, rough
 
 N_DEVICES = 4
 N_ROWS = 301
@@ -139,6 +139,22 @@ def estimators():
     return found
 
 
+def at_once():
+    """Fits in one step on one, two and four devices: what they say, densities, and the largest differences."""
+    found = {}
+    for name, kernel in (("exact", KERNEL), ("neighbours", 1.0 * Matern([1.0, 1.0], nu=1.5))):
+        rows = (X, Y) if name == "exact" else rough(np.random.default_rng(0), N_ROWS)
+        if name == "neighbours":
+            few_points_and_neighbours(20)
+        models = [NGDSVGPRegressor(kernel, random_state=0, n_devices=n).fit(*rows) for n in (None, 2, N_DEVICES)]
+        one, *others = (np.stack(model.predict(rows[0], return_std=True)) for model in models)
+        found[name] = {
+            "plans": [model.plan_ for model in models],
+            "difference": max(largest_difference(each, one, False) for each in others),
+        }
+    return found
+
+
 def resumed(want, options):
     """Whether a fit on four devices that was interrupted and continued has the same bounds to the bit."""
 
@@ -159,5 +175,5 @@ def resumed(want, options):
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     assert placement.current().n_devices == 1
-    found = {"equal": equalities(), "collectives": collectives(), "estimators": estimators()}
+    found = {"equal": equalities(), "collectives": collectives(), "estimators": estimators(), "at once": at_once()}
     print(json.dumps(found))

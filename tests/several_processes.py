@@ -14,9 +14,11 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from sklearn.gaussian_process.kernels import RBF
+from sklearn.gaussian_process.kernels import RBF, Matern
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
+
+from .conftest import few_points_and_neighbours, rough
 
 N_PROCESSES = 2
 RNG = np.random.default_rng(0)
@@ -83,6 +85,17 @@ def defaults(rows):
     """Everything is chosen from the rows: the kernel, the scaling, and the number of points."""
     model = NGDSVGPRegressor(random_state=0, n_devices="all").fit(X[rows], Y[rows])
     return {"digest": digest(model.predict(X), model.elbo_), "score": model.score(X, Y), "plan": model.plan_}
+
+
+def neighbours(rows, n_devices):
+    """Whether rows are predicted from their neighbours is left open; these are rows of both processes."""
+    few_points_and_neighbours(20)
+    x, y = rough(np.random.default_rng(0), 301, 0.1)
+    # Points are drawn from other orders of the rows, and so are the errors that would calibrate.
+    options = {"random_state": 0, "n_devices": n_devices, "calibrate": False}
+    model = NGDSVGPRegressor(1.0 * Matern([1.0, 1.0], nu=1.5), **options).fit(x[rows], y[rows])
+    mean, deviation = model.predict(x[:20], return_std=True)
+    return {"plan": model.plan_, "mean": mean.tolist(), "deviation": deviation.tolist()}
 
 
 def digest(*arrays):
@@ -154,6 +167,7 @@ def main(task, rank, port, folder):
         # The other process need not see the folder.
         "resumed": with_checkpoint(rows, path if rank == 0 else str(Path(folder) / "elsewhere" / "fit.npz")),
         "from the start": with_checkpoint(rows, None),
+        "neighbours": neighbours(rows, "all"),
         "alone": trained(table_of(rows), svgp.Settings(batch_size=1000, max_iter=2 + rank), None)["elbo"],
     }
     print(json.dumps(found), flush=True)

@@ -115,10 +115,11 @@ def test_arguments_of_many_steps_are_honoured(arguments, solver):
     targets = Targets(np.zeros((5, 1)), None, [np.dtype(float)], "gaussian", 0, True, {})
     plan = reading.read(NGDSVGPRegressor(**arguments), targets)
     assert plan.settings.algorithm.solver == solver
-    # Means rest on all rows on a CPU alone, also where there is a GPU.
-    assert reading.read(NGDSVGPRegressor(**arguments, device="gpu"), targets).device == "gpu"
-    assert reading.read(NGDSVGPRegressor(**arguments, n_devices=1), targets).device == "auto"
-    assert plan.device == ("host" if solver == "evidence" else "auto")
+    # Few rows are fitted on the CPU in one step, also where there is another device.
+    on_gpu = reading.read(NGDSVGPRegressor(**arguments, device="gpu"), targets)
+    assert on_gpu.route.device(on_gpu, 5) == "gpu"
+    assert plan.route.device(plan._replace(n_devices=1), 5) == plan.route.device(plan, 10**4) == "auto"
+    assert plan.route.device(plan, 5) == ("host" if solver == "evidence" else "auto")
     assert reading.read(NGDSVGPRegressor(), targets, by_parts=True).settings.algorithm.solver == "ngd"
 
 

@@ -81,6 +81,15 @@ def test_estimators_on_several_devices(found):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["exact", "neighbours"])
+def test_a_fit_in_one_step_is_the_same_on_several_devices(name, found):
+    of = found["at once"][name]
+    assert len(set(of["plans"])) == 1, of["plans"]
+    assert ("neighbors" in of["plans"][0]) == (name == "neighbours")
+    assert of["difference"] < 1e-6
+
+
+@pytest.mark.slow
 def test_an_interrupted_fit_continues_on_several_devices(found):
     assert found["estimators"]["resumed"]
 

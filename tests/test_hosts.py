@@ -1,5 +1,6 @@
 """Several processes that fit together, each with its own rows: two of this machine with two devices each."""
 
+import functools
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from skgp_natgrad.training import loop, shares
 from skgp_natgrad.training.batches import BatchStream, Table
 
 from . import several_processes as program
+from .conftest import few_points_and_neighbours
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 ALL = slice(None)
@@ -89,6 +91,19 @@ def test_all_processes_end_with_the_same_model(found):
 def test_two_processes_equal_one_that_has_all_rows(found):
     """On the full batch and in closed form, at 1e-9: the rows are the same, only sums have another order."""
     assert_equal(found[0]["engine"], program.engine(ALL, None))
+
+
+@pytest.mark.slow
+def test_neighbours_are_rows_of_all_processes(found, monkeypatch):
+    first, second = (each["neighbours"] for each in found)
+    assert first == second
+    few = functools.partial(few_points_and_neighbours, setattr=monkeypatch.setattr)
+    monkeypatch.setattr(program, "few_points_and_neighbours", few)
+    want = program.neighbours(ALL, None)
+    assert "predicted from 20 neighbors" in want["plan"]
+    assert first["plan"] == want["plan"]
+    for name in ("mean", "deviation"):
+        assert_allclose(first[name], want[name], rtol=0.0, atol=1e-6)
 
 
 class Strata(BatchStream):

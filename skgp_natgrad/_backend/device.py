@@ -75,7 +75,7 @@ def computation(device="auto", n_devices=None, required=True, in_fork=False):
             stack.enter_context(_on(_devices(device, required)))
         several = () if n_devices is None or in_fork else _several(device, n_devices, required)
         stack.enter_context(_entered_by(functools.partial(computation, device, n_devices, required, in_fork)))
-        yield stack.enter_context(placement.using(placement.Placement(several)))
+        yield stack.enter_context(placement.using(placement.Placement(several, device == HOST)))
 
 
 def _on(found):

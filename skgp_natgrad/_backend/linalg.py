@@ -173,6 +173,18 @@ def block_diagonal(A, sizes):
     return jnp.where(block[:, None] == block, A, 0.0)
 
 
+def factor_solve(A, B):
+    """Return L^-1 B (N, M, C) for the Cholesky factors L of many small matrices ``A`` (N, M, M); NaN without a factor.
+
+    All at once where the device has a program for stacks; on a CPU `one_by_one`.
+    """
+
+    def of_one(A, B):
+        return solve_triangular(jnp.linalg.cholesky(A, symmetrize_input=False), B, lower=True)
+
+    return one_by_one(of_one)(A, B) if placement.on_cpu() else jax.vmap(of_one)(A, B)
+
+
 @one_by_one
 def jittered_cholesky(K, jitter, first=None):
     """Cholesky factor of ``K + jitter * I`` with only as much jitter as needed.

@@ -3,18 +3,27 @@
 Training is data-parallel. Rows are divided over the devices of a mesh with one axis; parameters, q and every other
 array are on all devices. XLA then computes whitened rows on the devices that hold the rows, and adds sums over rows
 (gradients, Gram matrices) over the devices (Xu et al. 2021, "GSPMD"). The code is the same as for one device.
+
+What runs where in a fit in one step: the search for kernels and hyperparameters, which reads some thousand rows, and
+the distribution of errors are the host's on every machine (`Placement.is_host`), and so are the search for neighbours,
+for the noise and factorisations of the inducing points. All else that grows with the table is XLA's on the device: sums
+over rows, the exact process, predictions from neighbours and from points, and the means of labels. On one CPU BLAS and
+LAPACK do it faster (`on_one_cpu`); `SWITCH` in the environment shows the device's way there.
 """
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
+import os
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 _AXIS = "rows"
+# With 1 in this variable of the environment a CPU computes in the way of other devices, by XLA alone.
+SWITCH = "SKGP_NATGRAD_XLA"
 
 
 class Placement:
@@ -24,10 +33,13 @@ class Placement:
     ----------
     devices : sequence of jax.Device, default=()
         Two or more share the rows; with fewer arrays go where JAX puts them.
+    is_host : bool, default=False
+        Whether the computation is the host's on every machine.
     """
 
-    def __init__(self, devices=()):
+    def __init__(self, devices=(), is_host=False):
         self.mesh = Mesh(np.array(devices), (_AXIS,)) if len(devices) > 1 else None
+        self.is_host = is_host
 
     @property
     def n_devices(self):
@@ -101,13 +113,43 @@ def current():
 
 def on_cpu():
     """Whether the arrays of this computation are a CPU's."""
+    return _platform() == "cpu"
+
+
+def _platform():
     device = jax.config.jax_default_device or jax.local_devices()[0]
-    return getattr(device, "platform", device) == "cpu"
+    return getattr(device, "platform", device)
+
+
+def on_each(mesh, function, axes, axes_found):
+    """A function of arrays, of which each device has its own rows along these axes; None where all have the whole."""
+    if mesh is None:
+        return function
+
+    def specification(axis):
+        return PartitionSpec() if axis is None else PartitionSpec(*[None] * axis, _AXIS)
+
+    own, found = (tuple(map(specification, each)) for each in (axes, axes_found))
+    return jax.shard_map(function, mesh=mesh, in_specs=own, out_specs=found, check_vma=False)
+
+
+def is_forced():
+    """Whether `SWITCH` asks for the way of other devices."""
+    return os.environ.get(SWITCH, "0") not in ("", "0")
 
 
 def on_one_cpu():
-    """Whether the arrays of this computation are in the memory of one CPU."""
-    return current().mesh is None and on_cpu()
+    """Whether BLAS and LAPACK serve this computation: its arrays are in the memory of one CPU."""
+    here = current()
+    return here.mesh is None and on_cpu() and (here.is_host or not is_forced())
+
+
+def described():
+    """Where arrays are, as text: "cpu", "gpu", or on how many of these the rows are."""
+    mesh = current().mesh
+    if mesh is not None:
+        return f"{mesh.size} devices, {mesh.devices.flat[0].platform}"
+    return _platform() if on_one_cpu() or not on_cpu() else f"{_platform()}, by XLA"
 
 
 @contextlib.contextmanager

@@ -34,6 +34,7 @@ def printed(summary):
         rows = "; ".join(" ".join(f"{each:.2f}" for each in row) for row in summary.output_correlation[:_LISTED])
         lines.append(f"  correlation of outputs: {rows}")
     lines += [f"  chosen: {each}" for each in summary.compared]
+    lines += [f"  fitted on: {summary.fitted_on}"] if summary.fitted_on != "cpu" else []
     return "\n".join(lines)
 
 
@@ -199,7 +200,7 @@ def summarised(estimator):
     prior_mean = np.broadcast_to(prior_mean * scale + offset, scale.shape)
     correlation = of_outputs and estimator.output_correlation_
     found = tuple(terms), _plain(prior_mean), _noise(estimator), repr(estimator.likelihood_)
-    return Summary(*found, varies, correlation, estimator._compared)
+    return Summary(*found, varies, correlation, estimator._compared, estimator._fitted_on)
 
 
 def importances(estimator):

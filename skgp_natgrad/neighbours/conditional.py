@@ -8,23 +8,29 @@ For the factor L of K + S both are products of L^-1 k and L^-1 y.
 
 With 200 neighbours in 8 columns a row took .9 ms on one core beside another program, of which its covariances by XLA
 were half, and 1.7 ms with factors by NumPy. XLA's own batched factorisations wait for one another. Factors in single
-precision, `numpy.linalg.solve` and covariances by NumPy are slower, too.
+precision, `numpy.linalg.solve` and covariances by NumPy are slower, too. On other devices, and on several, XLA does all
+of it.
 """
 
 from __future__ import annotations
 
+import functools
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from .._backend import threads
+from .._backend import placement, threads
 from .._backend.device import n_cores, wide_jit
-from .._backend.linalg import JITTER_ATTEMPTS, JITTER_GROWTH
+from .._backend.linalg import JITTER_ATTEMPTS, JITTER_GROWTH, factor_solve
 from .._backend.rows import filled_up
 from .._backend.small_systems import cholesky_over, lower_solve_over
 from ..variational.projection import SMALLEST_VARIANCE
 
 # Most covariances, and most rows, in a block.
 _COVARIANCES, _MOST_ROWS = 1_000_000, 256
+# The same of a block by XLA, whose rows are a power of two: 512 MiB of covariances, and fewest rows.
+_COVARIANCES_BY_XLA, _FEWEST_ROWS = 1 << 26, 64
 # Most successive blocks of a thread, whose covariances take the same memory: fresh pages take time.
 _BLOCKS = 4
 # The noise variance of an absent neighbour.
@@ -52,6 +58,67 @@ def moments(kernel, x, X, near, y, noise):
     variance : ndarray of shape (T, B) or (1, B)
         Without the noise.
     """
+    X, y, noise = sent(X, y, noise)
+    if placement.on_one_cpu():
+        return _by_lapack(kernel, x, X, near, y, noise)
+    mean, variance = _by_xla(kernel, x, X, near, y, noise)
+    # Covariances that need jitter are few.
+    failed = np.flatnonzero(~np.isfinite(variance).all(0))
+    if len(failed):
+        others = map(np.asarray, (y, noise))
+        mean[:, failed], variance[:, failed] = _by_lapack(kernel, x[failed], np.asarray(X), near[failed], *others)
+    return mean, variance
+
+
+def sent(X, y, noise):
+    """The last three of these on the devices, where XLA computes; they stay there for several calls of `moments`."""
+    if placement.on_one_cpu() or isinstance(X, jax.Array):
+        return X, y, noise
+    # Filled up by rows that stand for absent neighbours, so that similar tables share programs.
+    size = 1 << len(X).bit_length()
+    filled = filled_up(X, size), filled_up(y, size, -1, 0.0), filled_up(noise, size, -1, ABSENT)
+    return placement.current().replicated(filled, now=True)
+
+
+def _by_xla(kernel, x, X, near, y, noise):
+    """The `moments` on all devices of the computation; a variance is not a number where there is no factor."""
+    where, n_rows = placement.current(), len(x)
+    most = max(_COVARIANCES_BY_XLA // (near.shape[1] + 1) ** 2, 1)
+    size = where.rounded_up(min(1 << int(most).bit_length() - 1, max(1 << (n_rows - 1).bit_length(), _FEWEST_ROWS)))
+    mean, variance = np.empty((len(y), n_rows)), np.empty((len(noise), n_rows))
+    for start in range(0, n_rows, size):
+        rows = slice(start, min(start + size, n_rows))
+        block = where.rows((filled_up(x[rows], size), filled_up(near[rows].astype(np.int32), size)), (-2, -2))
+        found = _of_block_by_xla(where.mesh, kernel, X, y, noise, *block)
+        mean[:, rows], variance[:, rows] = (np.asarray(each)[:, : rows.stop - start] for each in found)
+    return mean, variance
+
+
+@functools.partial(wide_jit, static_argnums=0)
+def _of_block_by_xla(mesh, *arguments):
+    axes = (None, None, None, None, 0, 0), (1, 1)
+    return placement.on_each(mesh, _moments_of_block, *axes)(*arguments)
+
+
+def _moments_of_block(kernel, X, y, noise, x, near):
+    among, diagonal = _of_rows(kernel, jnp.concatenate([x[:, None], X[near]], axis=1))
+    places = jnp.arange(near.shape[1])
+    covariance, prior, of_near = among[:, 1:, 1:].at[:, places, places].set(diagonal[:, 1:]), diagonal[:, 0], y[:, near]
+
+    def given(noise, y):
+        system = covariance.at[:, places, places].add(noise[near])
+        half = factor_solve(system, jnp.concatenate([among[:, :1, 1:], jnp.moveaxis(y, 0, 1)], axis=1).swapaxes(1, 2))
+        explained = jnp.einsum("bmt,bm->tb", half, half[..., 0])
+        return explained[1:], jnp.maximum(prior - explained[0], SMALLEST_VARIANCE)
+
+    # Targets with the same noise share a factor.
+    parts = [of_near] if len(noise) == 1 else of_near[:, None]
+    means, variances = zip(*map(given, noise, parts), strict=True)
+    return jnp.concatenate(means), jnp.stack(variances)
+
+
+def _by_lapack(kernel, x, X, near, y, noise):
+    """The `moments` in threads of a CPU."""
     mean, variance = np.empty((len(y), len(x))), np.empty((len(noise), len(x)))
 
     def of_blocks(some):
@@ -109,9 +176,11 @@ def covariances(kernel, x, X, near, space):
     return found
 
 
-@wide_jit
-def _covariances(kernel, X):
+def _of_rows(kernel, X):
     return jax.vmap(lambda each: (kernel(each, each), kernel.diag(each)))(X)
+
+
+_covariances = wide_jit(_of_rows)
 
 
 def _of_block(covariance, y, noise):

@@ -6,7 +6,7 @@ import numpy as np
 
 from .._backend.repeated import grouped, groups
 from .._backend.types import Floats
-from .conditional import ABSENT, moments
+from .conditional import ABSENT, moments, sent
 from .nearest import Nearest
 from .rates import rates
 
@@ -137,12 +137,13 @@ class Neighbours:
     def _moments(self, kernels, x, near, others):
         """Moments of rows ``x`` from some of ``others``, where ``near`` finds them for a kernel and a slice of rows."""
         mean, variance = np.empty((2, len(self.y), len(x)))
-        for start in range(0, len(x), _ROWS_AT_ONCE):
-            rows = slice(start, start + _ROWS_AT_ONCE)
-            for j, kernel in enumerate(kernels):
-                targets = slice(None) if len(kernels) == 1 else slice(j, j + 1)
-                noise = others.noise if len(others.noise) == 1 else others.noise[targets]
-                found = moments(kernel, x[rows], others.X, near(kernel, rows), others.y[targets], noise)
+        for j, kernel in enumerate(kernels):
+            targets = slice(None) if len(kernels) == 1 else slice(j, j + 1)
+            noise = others.noise if len(others.noise) == 1 else others.noise[targets]
+            X, *of_others = sent(others.X, others.y[targets], noise)
+            for start in range(0, len(x), _ROWS_AT_ONCE):
+                rows = slice(start, start + _ROWS_AT_ONCE)
+                found = moments(kernel, x[rows], X, near(kernel, rows), *of_others)
                 mean[targets, rows], variance[targets, rows] = found
         return mean, variance
 

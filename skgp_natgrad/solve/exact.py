@@ -7,17 +7,21 @@ Nothing is whitened: with K the covariance of the rows and L L^T = I + K / s^2,
 and without row i its target is predicted with an error of alpha_i / c_i and a variance of 1 / c_i, where c is the
 diagonal of (K + s^2 I)^-1, the sums of squares of V's columns (Rasmussen and Williams 2006, eq. 5.10 to 5.12). A noise
 costs a factorisation and a triangular inverse; the whitened system of `system` costs three times as much, and keeps its
-digits where the noise is next to nothing.
+digits where the noise is next to nothing. On one CPU LAPACK factorises in place; elsewhere XLA does, on one device.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from scipy import linalg
 
 from .._backend import in_place, placement
+from .._backend.device import quick_jit
+from .._backend.linalg import definite_cholesky, triangular_inverse
 from .._backend.repeated import grouped
 from .._backend.rows import filled_up
 from ..kernels import nugget
@@ -40,7 +44,8 @@ class Rows(NamedTuple):
     Attributes
     ----------
     X : ndarray of shape (N, D)
-    K : ndarray of shape (N, N)
+    K : array of shape (N, N)
+        Where XLA computes, on its device, with as many rows as the points have with their padding: zero beyond N.
     y : ndarray of shape (T, N)
         Less the prior mean.
     order : ndarray of shape (N,)
@@ -82,18 +87,29 @@ class Rows(NamedTuple):
         """The rows under a kernel multiplied by ``factor`` (1,)."""
         return self._replace(K=self.K * factor[0])
 
+    def sent(self):
+        """The rows with K on the device, where XLA computes."""
+        if placement.on_one_cpu():
+            return self
+        size = bucket(len(self.X))
+        return self._replace(K=jax.device_put(filled_up(filled_up(self.K, size, 0, 0.0), size, 1, 0.0)))
+
     def left_out(self, k, log_noise):
         """Positions, errors and variances of the targets, and one minus the leverage of each: see `left_out_of`."""
-        _, V, alpha = self._solved(k, log_noise)
-        return np.arange(len(alpha)), *_left_out(V, alpha, np.exp(log_noise))
+        _, alpha, precision, _ = self._solved(k, log_noise)
+        return np.arange(len(alpha)), *_left_out(alpha, precision, np.exp(log_noise))
 
     def _solved(self, k, log_noise):
-        """L, V and alpha."""
-        noise = np.exp(log_noise)
-        L = in_place.cholesky_of_sum(self.K, 1.0 / noise)
-        V = in_place.triangular_inverse(L)
-        V /= np.sqrt(noise)
-        return L, V, in_place.cholesky_solve(L, self.y[k]) / noise
+        """V, alpha, the diagonal of (K + s^2 I)^-1, and half the log determinant of I + K / s^2."""
+        noise, n = np.exp(log_noise), len(self.X)
+        if isinstance(self.K, np.ndarray):
+            L = in_place.cholesky_of_sum(self.K, 1.0 / noise)
+            V = in_place.triangular_inverse(L)
+            V /= np.sqrt(noise)
+            alpha = in_place.cholesky_solve(L, self.y[k]) / noise
+            return V, alpha, np.einsum("ij,ij->j", V, V), np.log(np.diag(L)).sum()
+        V, *of_rows, half_log_det = _solved_by_xla(self.K, noise, filled_up(self.y[k], len(self.K), value=0.0))
+        return V, *(np.asarray(each)[:n] for each in of_rows), float(half_log_det)
 
     def solution(self, log_noise, table, Z, prior_mean):
         """The `Posterior` and the `LeftOut` under these noises (T,), and the log evidence."""
@@ -102,10 +118,10 @@ class Rows(NamedTuple):
         alphas, reduction = np.zeros((n_targets, n_points)), np.zeros((n_targets, n_points, n_points))
         error, latent = np.full((2, n_targets, size), np.nan)
         for k, log_variance in enumerate(log_noise):
-            noise, (L, V, alpha) = np.exp(log_variance), self._solved(k, log_variance)
-            alphas[k, :n], reduction[k, :n, :n] = alpha, V
-            evidence -= 0.5 * (self.y[k] @ alpha + n * (LOG_2PI + log_variance)) + np.log(np.diag(L)).sum()
-            error[k, self.order], variance, _ = _left_out(V, alpha, noise)
+            noise, (V, alpha, precision, half_log_det) = np.exp(log_variance), self._solved(k, log_variance)
+            alphas[k, :n], reduction[k, :n, :n] = alpha, np.asarray(V)[:n, :n]
+            evidence -= 0.5 * (self.y[k] @ alpha + n * (LOG_2PI + log_variance)) + half_log_det
+            error[k, self.order], variance, _ = _left_out(alpha, precision, noise)
             # The latent variance of a row that is predicted exactly rounds to zero, or below.
             latent[k, self.order] = np.maximum(variance - noise, 0.0)
         noises = np.exp(log_noise)[:, None] * np.ones_like(error)
@@ -118,16 +134,24 @@ class Rows(NamedTuple):
         return posterior, left_out, float(evidence)
 
 
-def _left_out(V, alpha, noise):
+@quick_jit
+def _solved_by_xla(K, noise, y):
+    """`Rows._solved`."""
+    L = definite_cholesky(jnp.eye(len(K)) + K / noise)
+    V = triangular_inverse(L) / jnp.sqrt(noise)
+    return V, V.T @ (V @ y), (V * V).sum(0), jnp.log(jnp.diag(L)).sum()
+
+
+def _left_out(alpha, precision, noise):
     """Errors, variances, and one minus the leverages."""
-    rest = noise * np.einsum("ij,ij->j", V, V)
+    rest = noise * precision
     return noise * alpha / rest, noise / rest, rest
 
 
 def rows_of(parameters, constants, table, least_noise):
     """The `Rows` of a table, or None where it does not suit: no noise of a search is smaller."""
     found = Rows.of(parameters, constants, table) if suits(parameters, constants, table, least_noise) else None
-    return found if found is not None and found.have_a_covariance else None
+    return found.sent() if found is not None and found.have_a_covariance else None
 
 
 def suits(parameters, constants, table, least_noise):
@@ -136,7 +160,7 @@ def suits(parameters, constants, table, least_noise):
         return False
     (log_kernel,), points = parameters.log_kernels, _points(parameters, constants)
     plain = not (table.per_target or len(constants.masks.further) or nugget.in_kernel(log_kernel))
-    if not (plain and placement.on_one_cpu() and len(points) == table.n_rows and np.all(table.weight == 1.0)):
+    if not (plain and len(points) == table.n_rows and np.all(table.weight == 1.0)):
         return False
     if not np.array_equal(points, table.X[_order(points, table.X)]):
         return False

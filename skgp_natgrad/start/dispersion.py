@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 
 from .. import kernels as _kernels
 from .._backend import device as _device
-from .._backend import placement, threads
+from .._backend import threads
 from .._backend.rows import filled_up
 from .._backend.types import Seed
 from ..likelihoods import Gaussian
@@ -125,7 +125,7 @@ def fit(left_out, kernels, random_state):
     some = seen[told].any(0)
     weight = np.where(seen[told], left_out.weight[told], 0.0).max(0)[some]
     # In a fit by several processes all have the same rows here, and each computes the same.
-    with placement.using(placement.ONE_DEVICE):
+    with _device.computation(_device.HOST):
         rows = Table(left_out.X[some], logarithms[told][:, some], weight)
         process = _Process.of(rows, of_log_errors(kernels), random_state)
     predicted = np.full((len(told), len(some)), np.nan)

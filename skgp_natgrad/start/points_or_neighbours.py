@@ -16,6 +16,7 @@ from ..neighbours import Neighbours
 from ..solve import closed_form
 from ..solve.system import weights_of
 from ..training.long_table import AnyTable
+from ..training.shares import by_parts, gathered
 from . import errors, sizes
 from .state import Result
 
@@ -37,15 +38,18 @@ _CALIBRATED = 4096
 
 def may(plan, table):
     """Whether a prediction from neighbours is tried for this plan and table."""
-    if not plan.n_neighbours or processes.sharing(plan.n_devices) > 1:
+    if not plan.n_neighbours:
         return False
     if plan.n_neighbours != "auto":
         return True
-    alone = plan.n_devices is None and placement.on_one_cpu() and not table.y_is_constant
     # Rows of files are held in memory, too, so that a file and the same array have the same model: if it is known how
     # much memory there is.
-    alone &= table.sample is table or bool(np.isfinite(plan.n_bytes))
-    return alone and sizes.fit_as_neighbours(table.n_rows, table.n_columns, table.n_targets, plan.n_bytes)
+    in_memory = table.sample is table or bool(np.isfinite(plan.n_bytes))
+    n_processes = processes.sharing(plan.n_devices)
+    shape = table.n_rows * n_processes, table.n_columns, table.n_targets
+    found = in_memory and not table.y_is_constant and sizes.fit_as_neighbours(*shape, plan.n_bytes)
+    # Each process then holds the rows of all.
+    return found if n_processes == 1 else all(processes.exchanged(found))
 
 
 def first(plan, table, points_do):
@@ -121,7 +125,7 @@ def joined(neighbours: Neighbours, result: Result, table: AnyTable) -> Neighbour
 
 
 def _neighbours(parameters, constants, table, n_neighbours):
-    table = table.in_memory()
+    table = gathered(table.in_memory(), placement.current().n_processes, np.inf)
     y, _, weight = weights_of(table, parameters, table.per_target)
     with np.errstate(divide="ignore"):
         noise = _variance(parameters) / weight
@@ -148,8 +152,12 @@ def _left_out(neighbours, parameters, points, more_noise):
     some = seen.any(0)
     mean, latent = np.zeros((2, *seen.shape))
     kernels = jax.tree.map(np.exp, parameters.log_kernels)
-    own = points.X[some], points.y[:, some], points.part[:, some] / _variance(parameters)
-    mean[:, some], latent[:, some] = neighbours.moments_without(kernels, *own)
+    X, y, precision = points.X[some], points.y[:, some], points.part[:, some] / _variance(parameters)
+
+    def moments(rows):
+        return neighbours.moments_without(kernels, X[rows], y[:, rows], precision[:, rows])
+
+    mean[:, some], latent[:, some] = by_parts(moments, len(X), placement.current().n_processes)
     error = np.where(seen, points.y - mean, np.nan)
     return points._replace(error=error, latent=latent, noise=points.noise * more_noise)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._backend import processes
+from .._backend import placement, processes
 from .batches import Table
 
 # Most rows, of all processes together, from which a fit starts: so many decide on a kernel.
 _MOST = 20_000
 
 
-def gathered(table, n_processes):
+def gathered(table, n_processes, most=_MOST):
     """Some rows of all processes, the same in each of them: all rows if they are few; ``table`` itself in one process.
 
     Parameters
@@ -19,6 +19,8 @@ def gathered(table, n_processes):
     table : Table
         The rows of this process.
     n_processes : int
+    most : float
+        So many are few.
 
     Returns
     -------
@@ -27,9 +29,9 @@ def gathered(table, n_processes):
     if n_processes == 1:
         return table
     n_rows = sum(processes.exchanged(len(table.weight)))
-    if n_rows > _MOST:
+    if n_rows > most:
         # As many of each share as belongs to it, drawn in the same way by every call.
-        n_own = max(1, _MOST * len(table.weight) // n_rows)
+        n_own = max(1, most * len(table.weight) // n_rows)
         table = table.rows(np.sort(np.random.RandomState(0).choice(len(table.weight), n_own, replace=False)))
     parts = zip(*processes.exchanged(tuple(map(_plain, table))), strict=True)
     rows, *others = (None if part[0] is None else part for part in parts)
@@ -61,6 +63,18 @@ def evened_out(table, n_processes):
     return longer._replace(weight=np.append(table.weight, np.zeros(missing)))
 
 
+def by_parts(function, n_rows, n_processes):
+    """Arrays (..., B) of a function of a slice of rows that all processes have, of which each computes its own part."""
+    if n_processes == 1:
+        return function(slice(0, n_rows))
+    ends = np.linspace(0, n_rows, n_processes + 1).astype(int)
+    own = slice(*ends[processes.index() :][:2])
+    # The devices of this process alone.
+    with placement.using(placement.ONE_DEVICE):
+        part = function(own)
+    return [np.concatenate(each, axis=-1) for each in zip(*processes.exchanged(part), strict=True)]
+
+
 def total(value, n_processes):
     """The sum of a number over the processes."""
     return value if n_processes == 1 else float(sum(processes.exchanged(float(value))))
@@ -68,7 +82,15 @@ def total(value, n_processes):
 
 def agreed(plan):
     """The plan with what the first process has chosen."""
-    chosen = ("kernels", "likelihood", "n_inducing", "inducing_init", "hyperparameter_prior")
+    chosen = (
+        "kernels",
+        "likelihood",
+        "n_inducing",
+        "inducing_init",
+        "hyperparameter_prior",
+        "n_neighbours",
+        "otherwise",
+    )
     return plan._replace(**processes.of_first({name: getattr(plan, name) for name in chosen}))
 
 

@@ -327,13 +327,15 @@ class Numerics:
         process, with a point at every row, needs none: there it has no effect, and
         ``jitter_`` is zero.
     device : {"auto", "cpu", "gpu"}, default="auto"
-        Where to compute; "auto" is JAX's default, a GPU where there is one.
-        Solutions in one step (``solver="evidence"``, which "auto" is with
-        nothing set) then still stay on the CPU, unless ``n_devices`` is given:
-        only there neighbors and means on all rows are found.
+        Where to compute; "auto" is JAX's default, a GPU where there is one, but
+        for solutions in one step (``solver="evidence"``, which "auto" is with
+        nothing set) of up to 2000 rows, which take a CPU less time. The search
+        for the hyperparameters of such a solution is the CPU's everywhere.
+        ``summary()`` says where the rows were fitted.
     n_devices : int, "all" or None, default=None
         Devices of this kind that share the rows, in training, in closed form
-        for Gaussian noise, in the mean solver "exact" and in predictions: each
+        for Gaussian noise, in the mean solver "exact" and in predictions, also
+        from neighbors: each
         computes with its part of every batch, and sums are added up. Results are
         those of one device up to rounding. None is one device. A CPU counts as
         several only if JAX is told so. With ``jax.distributed``, "all" also

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Product
 
 from ... import svgp
+from ..._backend import device, placement
 from ..._backend.notices import Notice
 from ...kernels import LinearTransform, from_sklearn, normalized, nugget, to_sklearn, white
 from ...start.scale import NormalScores
@@ -98,6 +99,7 @@ def store(estimator, fit, result, calibrate=None):
         _dispersion=model.dispersion,
         _neighbours=model.neighbours,
         _compared=_compared(fit.plan, model, result),
+        _fitted_on=_place(fit.plan),
         _rows=_kept_rows(fit),
         _warm_state=_kept_record(fit, result),
         _trained_with=fit.trained_with,
@@ -176,6 +178,12 @@ def _paragraph(plan, scales, model, result, rest):
     weight = getattr(model.calibration, "mean_function", 0.0)
     of_mean = f"; the mean function has the weight {weight:.3g}" if weight else ""
     return found + rest + _of_dispersion(model.dispersion) + of_mean + "."
+
+
+def _place(plan):
+    """The devices on which all rows were fitted."""
+    with device.computation(plan.device, plan.n_devices, required=False):
+        return placement.described()
 
 
 def _compared(plan, model, result):

@@ -80,6 +80,7 @@ class Summary(NamedTuple):
     varies: bool = False
     output_correlation: Floats | None = None
     compared: tuple[str, ...] = ()
+    fitted_on: str = "cpu"
 
     def __repr__(self):
         return _inspection().printed(self)
@@ -114,6 +115,8 @@ class Interpretation:
                 Of correlated outputs (``output_kernel``), that of their latent functions at the same place; else None.
             ``compared``
                 What rows left out have chosen, and how far it is ahead of the next best, or its shares of the variance.
+            ``fitted_on``
+                Where all rows were fitted: "cpu", "gpu", or how many of them; printed unless it is one CPU.
 
         Examples
         --------

@@ -112,8 +112,9 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
         random_state = checkpoint.rewind(random_state)
     if n_processes > 1:
         random_state, weight = processes.agree(random_state), sum(processes.exchanged(weight))
+        plan = plan._replace(n_bytes=min(processes.exchanged(plan.n_bytes)))
     of_solution = random_state if plan.route.trains else _of_solution(random_state)
-    plan = plan._replace(likelihood=_prepared(plan, targets, table, some))
+    plan = plan._replace(likelihood=_prepared(plan, targets, table, some), device=plan.route.device(plan, table.n_rows))
     _check(estimator, plan, targets, table)
     normalize_y = plan.likelihood.standardises and targets.scale
     arguments = constructor.values(estimator) | {"kernel": reading.kernel_on_numbers(estimator)}

@@ -20,6 +20,8 @@ from .steps import Steps
 
 # With more points than this, one step takes longer than compilation: then points are padded to a multiple of the unit.
 _WORTH_A_PROGRAM, _UNIT = 640, 64
+# Up to so many rows the solution takes a CPU less time than to compile its programs for another device.
+_ROWS_OF_HOST = 2000
 
 
 class OneStep(Steps):
@@ -31,7 +33,7 @@ class OneStep(Steps):
     placed_by = "random"
     n_mean_inducing = "auto"
     # There are no batches; tables up to this size have their equal rows merged.
-    batch_size, device = 100_000, HOST
+    batch_size = 100_000
     remedy = "give another kernel, or train it with solver='ngd'"
 
     def check(self, plan, table):
@@ -50,6 +52,10 @@ class OneStep(Steps):
                     f"{here} on one set of points; leave {name}={getattr(algorithm, name)!r} at its default, or use "
                     "solver='ngd'."
                 )
+
+    def device(self, plan, n_rows):
+        is_open = plan.device == "auto" and plan.n_devices is None and not placement.is_forced()
+        return HOST if is_open and n_rows <= _ROWS_OF_HOST else plan.device
 
     def sized(self, plan, table):
         # A method that the user names is used.
@@ -103,11 +109,6 @@ class Measurements(OneStep):
 
     def check(self, plan, table):
         super().check(plan, table)
-        if plan.n_neighbours not in ("auto", 0) and processes.sharing(plan.n_devices) > 1:
-            raise ValueError(
-                f"n_neighbors={plan.n_neighbours} predicts from rows in the memory of one process, but "
-                f"n_devices={plan.n_devices!r} shares them: give n_neighbors=0, or n_devices=None."
-            )
         n_mean, here = plan.n_mean_inducing, f"n_mean_inducing={plan.n_mean_inducing}"
         if n_mean in ("auto", 0):
             return
@@ -145,12 +146,11 @@ class Measurements(OneStep):
         return sizes.of_mean(plan, plan.n_mean_inducing, n_bytes, lambda n_bytes: "n_mean_inducing to 0")
 
     def compares_by_neighbours(self, plan, table):
-        # The number of points is open, and the targets are complete and share their noise, on one CPU.
+        # The number of points is open, and the targets are complete and share their noise.
         is_open = plan.n_inducing == "auto" and isinstance(plan.inducing_init, str) and plan.n_mean_inducing != 0
-        may = plan.n_devices is None and placement.on_one_cpu()
         # Repeated X cannot be merged if their noise is known: neighbours would be copies of one row.
         in_common = table.known is None or (table.n_targets == 1 and table.n_distinct == table.n_rows)
-        return is_open and may and in_common and bool(np.all(np.isfinite(table.y)))
+        return is_open and in_common and bool(np.all(np.isfinite(table.y)))
 
     def solve(self, parameters, constants, table, plan, random_state, before=None):
         """The `Optimum`, and the same plan; or one on other points, for which to solve again.
@@ -252,8 +252,7 @@ class Labels(OneStep):
         n_inducing = sizes.n_inducing_of_labels(n_rows, n_bytes, share)
         few = sizes.n_inducing_of_labels(n_rows, n_bytes)
         if n_mean == "auto":
-            may = few < n_rows and placement.on_one_cpu() and n_inducing < n_rows
-            pays = may and share(few) > sizes.WORTH_FURTHER_POINTS
+            pays = max(few, n_inducing) < n_rows and share(few) > sizes.WORTH_FURTHER_POINTS
             n_mean = sizes.n_further_of_labels(n_rows, few, n_bytes) if pays else 0
             # Even if memory allows no further points, the inducing points stay few.
             plan = plan._replace(n_mean_inducing=n_mean, n_mean_inducing_at_most=pays)

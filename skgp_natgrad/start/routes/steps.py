@@ -43,7 +43,7 @@ class Steps:
         Whether any number of mean-only points is possible; otherwise there are none, or the mean uses all rows.
     n_mean_inducing : int or "auto"
         Replaces "auto", if the number of inducing points is "auto" as well.
-    jitter, batch_size, device
+    jitter, batch_size
         Replace "auto".
     variance : float
         The prior variance at the start of latent functions that have no Gaussian noise.
@@ -60,13 +60,16 @@ class Steps:
     takes_prior = takes_several = takes_long = takes_further = True
     n_mean_inducing: int | Literal["auto"] = 0
     jitter, batch_size = 1e-8, 1024
-    device: Device = "auto"
     finds_noise = False
     variance = 1.0
     remedy: str | None = None
 
     def check(self, plan, table):
         """Raise ValueError if the route does not suit a plan."""
+
+    def device(self, plan, n_rows) -> Device:
+        """Where a table of so many rows is fitted."""
+        return plan.device
 
     def sized(self, plan, table):
         """The plan with a number of inducing points in place of "auto"; a method places them."""
