@@ -40,7 +40,16 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import kernels, likelihoods
 from skgp_natgrad._backend import notices, programs
-from skgp_natgrad.start import choice, dense, kernel_of_labels, points_or_neighbours, search, sizes, turned
+from skgp_natgrad.start import (
+    choice,
+    dense,
+    kernel_of_labels,
+    minimum,
+    points_or_neighbours,
+    search,
+    sizes,
+    turned,
+)
 from skgp_natgrad.variational import gaussian
 from skgp_natgrad.variational import model as model_parts
 from skgp_natgrad.variational.bases import BASES
@@ -112,11 +121,10 @@ _OF_THE_SEARCH |= {"test_a_summary_says_what_was_compared_and_by_how_much_the_wi
 @pytest.fixture(autouse=True)
 def _short_search(request, monkeypatch):
     if _OF_THE_SEARCH.isdisjoint((request.node.path.stem, getattr(request.node, "originalname", None))):
-        monkeypatch.setattr(search, "_USUAL", search._Effort((np.inf,), 6, 4))
-        monkeypatch.setattr(search, "_OF_SMALL", search._Effort((1.0,), 3, 6))
+        monkeypatch.setattr(minimum, "GAIN", 3.0)
+        monkeypatch.setattr(search, "_OF_SMALL", search._Effort((1.0,)))
         monkeypatch.setattr(search, "_TRIED", 1)
-        for name, fewer in {"_ITERATIONS": 3, "_MORE_ITERATIONS": 3, "_MORE_ROWS": 400}.items():
-            monkeypatch.setattr(dense, name, fewer)
+        monkeypatch.setattr(dense, "_MORE_ROWS", 400)
         # With a kernel of one form, fits of tables of one shape share all their programs.
         kinds = (
             (choice, "OF_LABELS"),

@@ -477,7 +477,7 @@ def test_classes_are_calibrated(rng):
 @pytest.mark.parametrize("n_columns", [1, 2, pytest.param(64, marks=pytest.mark.slow), 65])
 def test_the_laplacian_is_for_more_than_one_and_not_for_many_columns(n_columns, rng, monkeypatch):
     makes, judged = [], search._judged
-    monkeypatch.setattr(search, "_OF_SMALL", search._Effort((1.0,), 1, 1))
+    monkeypatch.setattr(search, "_OF_SMALL", search._Effort((1.0,)))
     monkeypatch.setattr(search, "_judged", lambda make, *rest: makes.append(make) or judged(make, *rest))
     table = Table(rng.normal(size=(120, n_columns)), rng.normal(size=(1, 120)), np.ones(120))
     search.best_kernels([table], np.random.RandomState(0), makes=OF_LABELS)

@@ -16,6 +16,8 @@ from skgp_natgrad.start.view import weak_prior
 from skgp_natgrad.training.batches import Table
 
 pytestmark = pytest.mark.usefixtures("x64")
+# Searches that end at the maximum itself.
+EXACT = 1e-9
 NOISE = 0.07
 
 
@@ -110,15 +112,15 @@ def test_maximum_equals_that_of_scikit_learn(rows):
     kernel = ConstantKernel(1.0) * RBF([1.0, 1.0, 1.0])
     exact = GaussianProcessRegressor(kernel + WhiteKernel(NOISE, (1e-5, 1e5)), alpha=0.0).fit(rows.X, rows.y[0])
     start, *bounds = hyperparameters_of(kernel)
-    best = evidence.maximise(start, bounds, rows, 200)
+    best = evidence.maximise(start, bounds, rows, gain=EXACT)
     assert best.evidence == pytest.approx(exact.log_marginal_likelihood_value_, abs=1e-3)
 
 
 def test_prior_pulls_and_is_not_in_the_evidence(rows):
     kernel = ConstantKernel(1.0) * RBF([1.0, 1.0, 1.0])
     start, *bounds = hyperparameters_of(kernel)
-    free = evidence.maximise(start, bounds, rows, 200)
-    held = evidence.maximise(start, bounds, rows, 200, weak_prior(start, np.ones(3, bool)))
+    free = evidence.maximise(start, bounds, rows, gain=EXACT)
+    held = evidence.maximise(start, bounds, rows, weak_prior(start, np.ones(3, bool)), gain=EXACT)
     value, _ = evidence.value_and_gradient(held.hyperparameters, rows)
     assert held.evidence == pytest.approx(value, rel=1e-9)
     assert held.evidence < free.evidence
@@ -132,7 +134,7 @@ def test_the_curvature_of_few_rows_shortens_the_search_on_more(rng, monkeypatch)
     y = np.sin(X @ [1.0, 0.1, 0.0]) + 0.2 * rng.normal(size=240)
     table = Table(X, y[None], np.ones(240))
     start, *bounds = hyperparameters_of(ConstantKernel(1.0, (1e-5, 1e5)) * RBF([1.0, 1.0, 1.0], (1e-3, 1e3)))
-    few = evidence.maximise(start, bounds, table.rows(np.arange(80)), 200, weak_prior(start, np.ones(3, bool)))
+    few = evidence.maximise(start, bounds, table.rows(np.arange(80)), weak_prior(start, np.ones(3, bool)), gain=EXACT)
     n_evaluations, call = [0], evidence.Objective.__call__
 
     def counted(self, x):
@@ -144,7 +146,7 @@ def test_the_curvature_of_few_rows_shortens_the_search_on_more(rng, monkeypatch)
     for spread in (None, few.spread):
         n_evaluations[0] = 0
         prior = weak_prior(start, np.ones(3, bool))
-        found.append(evidence.maximise(few.hyperparameters, bounds, table, 200, prior, spread))
+        found.append(evidence.maximise(few.hyperparameters, bounds, table, prior, spread, EXACT))
         counts.append(n_evaluations[0])
     assert found[1].evidence == pytest.approx(found[0].evidence, abs=1e-3)
     assert counts[1] < 0.8 * counts[0]
@@ -160,7 +162,7 @@ def test_the_spread_is_that_of_the_inverse_hessian(rng):
     low, high = np.full(4, -50.0), np.array([50.0, 50.0, 50.0, -50.0])
     start = np.array([1.0, -3.0, 4.0, -50.0])
     for spread in (None, np.array([0.5, 1.0, 9.0, 1.0])):
-        found = minimum.minimised(loss, start, low, high, 100, None, spread)
+        found = minimum.minimised(loss, start, low, high, None, spread, EXACT)
         np.testing.assert_allclose(found.x[:3], 0.0, atol=1e-4)
         assert found.x[3] == start[3]
         assert found.spread[3] == 0.0
@@ -185,7 +187,7 @@ def test_fixed_hyperparameters_stay(rows):
     kernel = ConstantKernel(1.3, "fixed") * RBF([1.0, 1.0, 1.0])
     start, *bounds = hyperparameters_of(kernel)
     bounds = [each._replace(noise=np.log(NOISE)) for each in bounds]
-    best = evidence.maximise(start, bounds, rows, 200).hyperparameters
+    best = evidence.maximise(start, bounds, rows, gain=EXACT).hyperparameters
     assert best.kernel.k1.constant_value == start.kernel.k1.constant_value
     assert best.noise == pytest.approx(np.log(NOISE), rel=1e-14)
     assert not np.allclose(best.kernel.k2.length_scale, 0.0)
@@ -198,7 +200,7 @@ def test_a_hyperparameter_that_is_fixed_at_zero_changes_no_maximum(rows):
     ends = []
     for each in (kernel, kernel + ConstantKernel(0.0, "fixed") * RBF(1.0)):
         start, *bounds = hyperparameters_of(each)
-        ends.append(evidence.maximise(start, bounds, rows, 200))
+        ends.append(evidence.maximise(start, bounds, rows, gain=EXACT))
     assert ends[1].evidence == pytest.approx(ends[0].evidence, abs=1e-6)
     assert ends[1].hyperparameters.kernel.k2.k1.constant_value == -np.inf
 
@@ -249,11 +251,11 @@ def test_a_search_with_too_little_noise_for_a_factor_begins_with_more(rng):
     start, *bounds = hyperparameters_of(ConstantKernel() * RBF([5.0, 5.0, 5.0]), noise=1e-6)
     bounds[0], without = (each._replace(noise=np.log(1e-17)) for each in (bounds[0], start))
     assert evidence.value_and_gradient(without, rows)[0] == -np.inf
-    best, found = (evidence.maximise(each, bounds, rows, 200) for each in (start, without))
+    best, found = (evidence.maximise(each, bounds, rows, gain=EXACT) for each in (start, without))
     assert found.evidence == pytest.approx(best.evidence, abs=1e-2)
     # A fixed noise stays.
     fixed = [each._replace(noise=without.noise) for each in bounds]
-    assert evidence.maximise(without, fixed, rows, 200).evidence == -np.inf
+    assert evidence.maximise(without, fixed, rows, gain=EXACT).evidence == -np.inf
 
 
 def test_lbfgs_goes_on_beside_an_impossible_region():
@@ -290,7 +292,7 @@ def test_a_search_turns_back_from_where_there_is_no_factor(rng, monkeypatch):
         return found
 
     monkeypatch.setattr(evidence.Objective, "__call__", recorded)
-    found = evidence.maximise(start, bounds, table, 30)
+    found = evidence.maximise(start, bounds, table, gain=EXACT)
     first = int(np.argmin(values))
     assert values[first] == -np.inf
     assert found.evidence > max(values[:first]) + 100.0
@@ -308,7 +310,7 @@ def test_the_first_step_stays_near_a_start_with_a_huge_gradient(rows, monkeypatc
 
     monkeypatch.setattr(evidence.Objective, "__call__", recorded)
     assert np.abs(jax.flatten_util.ravel_pytree(slope)[0]).max() > 1e4
-    best = evidence.maximise(start, bounds, rows, 100)
+    best = evidence.maximise(start, bounds, rows, gain=EXACT)
     assert np.abs(tried[1] - tried[0]).max() <= 1.0 + 1e-12
     assert best.evidence > value + 1000.0
 
@@ -323,12 +325,12 @@ def test_the_end_is_a_maximum_however_steep_the_start(scale, rng):
         for each in kernels.from_sklearn(ConstantKernel(1.0, (1e-9, 1e250)) * RBF([1.0, 1.0]), 2)
     ]
     start, *bounds = map(Hyperparameters, logs, np.log([0.1, 1e-9, 1e250]))
-    found = evidence.maximise(start, bounds, table._replace(y=scale * y[None]), 500)
+    found = evidence.maximise(start, bounds, table._replace(y=scale * y[None]), gain=EXACT)
     # The best is near -60 log(scale), and the start is below minus the scale's square.
     assert found.evidence > -100.0 * np.log(scale)
     if scale == 1e3:
         # The amplitude and the noise are those of y times the scale's square.
-        unit = evidence.maximise(start, bounds, table, 500)
+        unit = evidence.maximise(start, bounds, table, gain=EXACT)
         assert found.evidence == pytest.approx(unit.evidence - 60 * np.log(scale), abs=1e-3)
     if scale < 1e10:
         _, slope = evidence.value_and_gradient(found.hyperparameters, table._replace(y=scale * y[None]))

@@ -172,7 +172,7 @@ def test_the_evidence_trains_the_matrix(rng):
     kernel = 1.0 * LinearTransform(sk.RBF(1.0, "fixed"), [[1.0], [-0.3], [0.3]])
     logs = [jax.tree.map(np.log, each) for each in kernels.from_sklearn(kernel, 3)]
     start, *bounds = map(evidence.Hyperparameters, logs, np.log([0.1, 1e-6, 1.0]))
-    found = evidence.maximise(start, bounds, svgp.Table(X, y[None], np.ones(60)), 60)
+    found = evidence.maximise(start, bounds, svgp.Table(X, y[None], np.ones(60)), gain=1e-6)
     matrix = found.hyperparameters.kernel.k2.matrix[:, 0]
     assert abs(matrix @ w) > 0.999 * np.linalg.norm(matrix)
     at = kernels.to_sklearn(kernel, jax.tree.map(np.exp, found.hyperparameters.kernel))

@@ -181,7 +181,7 @@ def test_restarts_are_random_by_random_state():
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, "some", None])
 def test_wrong_numbers_of_restarts_are_refused(wrong):
-    with pytest.raises(ValueError, match=r"n_restarts_optimizer=.*integer of at least 0"):
+    with pytest.raises(ValueError, match=r"n_restarts_optimizer=.*an int in the range"):
         regressor(RBF(), n_restarts_optimizer=wrong).fit([[0.0], [1.0]], [0.0, 1.0])
 
 

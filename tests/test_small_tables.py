@@ -130,7 +130,7 @@ def test_the_smaller_tie_makes_a_kernel_nearly_isotropic(rng, monkeypatch):
     table = Table(X, np.sin(2.0 * X[:, :1].T) + 0.1 * rng.normal(size=(1, 80)), np.ones(80))
     spread = []
     for tie in (np.inf, 0.1):
-        monkeypatch.setattr(search, "_OF_SMALL", search._Effort((tie,), 15, 40))
+        monkeypatch.setattr(search, "_OF_SMALL", search._Effort((tie,)))
         _, (found,) = search.best_kernels([table], np.random.RandomState(0), makes=OF_MEASUREMENTS[:1])
         spread.append(np.ptp(np.log(found.kernel.k2.length_scale)))
     assert spread[0] > 2.0

@@ -23,8 +23,8 @@ from .state import init, specification
 from .targets import multiplied
 from .wide import viewed
 
-# Rows that the search uses, and its iterations of L-BFGS.
-_ROWS, _ITERATIONS = 2000, 60
+# Rows that the search uses.
+_ROWS = 2000
 # Starts of the default kernel: its variance, its lengthscales as multiples of sqrt(D) standard deviations of a column,
 # and the standard deviation of the log-normal prior around the first lengthscale.
 _VARIANCE, _LENGTHS, _DEVIATION = 0.5, (1.0, 0.3, 0.1), 1.5
@@ -84,7 +84,7 @@ class _Problem:
             return -bound, np.where(low < high, -slope, 0.0)
 
         low, high = map(flat, self._constants.log_bounds)
-        x, *_ = minimised(loss, np.clip(flat(tuple(start[:2])), low, high), low, high, _ITERATIONS)
+        x, *_ = minimised(loss, np.clip(flat(tuple(start[:2])), low, high), low, high)
         found = parameters_at(x)
         kernel = _kernels.to_sklearn(plan.kernels[0], jax.tree.map(np.exp, found.log_kernels[0]))
         likelihood = found.raw_likelihood.from_raw(np)

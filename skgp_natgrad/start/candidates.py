@@ -122,9 +122,6 @@ def rough_trend(length_scale, bounds):
 
 # Bounds of the lengthscale of a season; and bounds of its period as factors of the period found.
 _LENGTHS, _WITHIN = (0.1, 1e3), (0.8, 1.25)
-# Iterations of L-BFGS at the evidence of a thousand rows: of 360 rows, 20 stopped up to 20 nats below the maximum.
-# Other kernels predict no better at it (400 rows of power and kin8nm lost .003 to .04 nats a row).
-_ITERATIONS_OF_SEASONS = 100
 
 
 class WithSeason(NamedTuple):
@@ -158,11 +155,6 @@ class WithSeason(NamedTuple):
     def given(self, order):
         """The same kernel for the user's order of columns; a `View` reorders them."""
         return self._replace(column=int(order[self.column]))
-
-
-def iterations(make, usual):
-    """The iterations of L-BFGS for a kernel at the evidence of many rows; ``usual`` for one without a season."""
-    return _ITERATIONS_OF_SEASONS if isinstance(make, WithSeason) else usual
 
 
 def of_log_errors(kernels):

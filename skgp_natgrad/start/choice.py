@@ -29,9 +29,6 @@ from .state import init, specification
 # The best kernels are compared by the solution on many rows (those of large tables by neighbours): at most so many
 # rows, and so many inducing points.
 _ROWS, _POINTS = 45_000, 2000
-_ITERATIONS = 60
-# The search among starts for training by steps is shorter, since the steps go on from there.
-_ITERATIONS_OF_STEPS = 20
 # Noise variance at which the regression of labels starts, as a share of their variance.
 _NOISE = 0.1
 
@@ -229,7 +226,7 @@ def maximise_evidence(plan, table, random_state):
         scatter = places.within(every._replace(y=every.y[own])) if merges and nugget.in_kernel(start.kernel) else None
         log_prior = log_prior if scatter is None else scatter.with_prior(log_prior)
         starts = Starts(start, bounds, of_own, log_prior, plan.n_restarts, random_state)
-        best, _ = starts.search(_ITERATIONS)
+        best, _ = starts.search()
         if np.isfinite(best.evidence):
             start = best.hyperparameters
         if whole is not None:
@@ -275,7 +272,7 @@ def _started_elsewhere(plan, table, random_state):
         start, *limits = map(Hyperparameters, logs, np.log(noises))
         own = rows if len(plan.kernels) != len(rows.y) else rows.target(k)
         starts = Starts(start, limits, own, evidence.no_prior, plan.n_restarts, random_state)
-        best, is_other = starts.search(_ITERATIONS_OF_STEPS)
+        best, is_other = starts.search()
         if is_other:
             kernels[k] = _kernels.to_sklearn(kernels[k], jax.tree.map(np.exp, best.hyperparameters.kernel))
     return plan._replace(kernels=tuple(kernels))
@@ -356,7 +353,7 @@ def _regressed(plan, table, order, rows, random_state):
     logs = [jax.tree.map(np.log, each) for each in _kernels.from_sklearn(plan.kernels[0], table.X.shape[1])]
     start, *bounds = map(Hyperparameters, logs, np.log((_NOISE, *view.NOISE_BOUNDS_OF_LABELS)))
     starts = Starts(start, bounds, rows, evidence.no_prior, plan.n_restarts, random_state)
-    best, _ = starts.search(_ITERATIONS)
+    best, _ = starts.search()
     found = best.hyperparameters if np.isfinite(best.evidence) else start
     whole, order = _whole(plan, table, order)
     if whole is not None:

@@ -33,8 +33,6 @@ from .plan import Plan
 from .sizes import EVIDENCE_ROWS
 from .splits import merged
 
-# Iterations of L-BFGS.
-_ITERATIONS = 100
 # The prior deviation of an output's log noise from that of all, and the prior's exponent of the sine of an angle. With
 # next to no values of an output the evidence alone finds no noise and a perfect correlation.
 _SPREAD, _EXPONENT = 1.5, 1.0
@@ -142,7 +140,7 @@ def correlated(plan: Plan, table: Table, between: Coregionalization, random_stat
         start, *bounds = map(Hyperparameters, logs, noises)
         found = start
         if plan.settings.algorithm.optimizer is not None:
-            best = evidence.maximise(start, bounds, merged(stacked(table)), _ITERATIONS, _log_prior(start))
+            best = evidence.maximise(start, bounds, merged(stacked(table)), _log_prior(start))
             found = best.hyperparameters if np.isfinite(best.evidence) else start
     kernel, noise = _kernels.to_sklearn(kernel, jax.tree.map(np.exp, found.kernel)), np.exp(found.noise)
     common = np.exp(np.mean(np.log(noise)))

@@ -19,7 +19,7 @@ from .._backend import threads
 from .._backend.flat import flat
 from .._backend.repeated import at_most_one, in_rows
 from . import by_neighbours, evidence, neighbours
-from .candidates import form, iterations, matern52
+from .candidates import form, matern52
 from .refinement import Ahead, Candidate, Found, verdict_by_neighbours
 from .view import View
 
@@ -30,7 +30,6 @@ MOST_BY_EVIDENCE = 6000
 _ROWS, _MORE_ROWS, _MORE_LABELS, _NEIGHBOURS = 400, 1000, 2000, 40
 # Fewest rows that train a kernel; most numbers in them, if columns are many; fewest judges of labels.
 _FEWEST_ROWS, _NUMBERS, _FEWEST_JUDGES = 200, 64_000, 1000
-_ITERATIONS, _MORE_ITERATIONS, _ITERATIONS_OF_EVIDENCE = 12, 14, 15
 # Kernels of labels that are trained further; and neighbours from which judges are predicted.
 _BEST_OF_LABELS, _NEIGHBOURS_OF_JUDGES = 3, 100
 # Standard errors by which a kernel of labels must be better untrained than the best that is trained, and by which a
@@ -43,11 +42,8 @@ CLEARLY = 2.0
 _FEW_JUDGES, _OF_FINALISTS = 500, 200
 # The largest error of a kernel, as a multiple of the smallest one of each target. The density of heavy-tailed errors
 # forgives a few gross ones where the others become tiny: on bike 10.7 in place of 7.7, with an RMSE of .06 in place of
-# .0004.
+# .0004. On naval judges prefer neighbours' training of a given kernel with 1.35 times the error, and the model loses.
 _GROSS = 1.25
-# The same for a given kernel. Its judges may prefer errors that a mean on all rows does not have: on naval they gained
-# .64 nats with an error of 1.35 times that before, and the model lost .06.
-_WORSE = 1.1
 
 
 class Tried(NamedTuple):
@@ -170,10 +166,10 @@ class _Contest:
         return self.judged(*candidate, candidate[-1].best[0].hyperparameters)
 
     def _after_training(self, candidate):
-        return self.judged(*candidate, _trained(*candidate[1:], self._few, _ITERATIONS))
+        return self.judged(*candidate, _trained(*candidate[1:], self._few))
 
     def _on_more_rows(self, tried):
-        return _trained(*tried[1:3], self._more, _MORE_ITERATIONS)
+        return _trained(*tried[1:3], self._more)
 
     def _on_evidence(self, tried):
         return _of_evidence(*tried[1:3], self._rows.merged(tried.view.table, self._n_evidence))
@@ -203,16 +199,16 @@ def trained(start, bounds, table, rows, n_evidence, of_labels, others=None):
     judges, few, more = _Training.of(table.X, rows, n_evidence, table.X.shape[1], of_labels)
     found, near = start, by_neighbours.starts_near(start, table.X.shape[1])
     starts = [start] if others is None else [*near, *others]
-    for some, n_iterations in ((few, _ITERATIONS), (more, _MORE_ITERATIONS)):
+    for some in (few, more):
         prior = evidence.no_prior
-        best = by_neighbours.maximise(found, bounds, table, some, _NEIGHBOURS, n_iterations, prior, starts)
+        best = by_neighbours.maximise(found, bounds, table, some, _NEIGHBOURS, prior, starts)
         found = best.hyperparameters
         starts = [found]
     if np.array_equal(flat(found), flat(start)):
         return start
     n_neighbours = _NEIGHBOURS_OF_JUDGES if of_labels else _OF_FINALISTS
     before, after = (verdict_by_neighbours(table, each, judges, n_neighbours) for each in (start, found))
-    is_better = after[0].are_larger_than(before[0], CLEARLY) and np.all(after[1] <= _WORSE * before[1])
+    is_better = after[0].are_larger_than(before[0], CLEARLY) and np.all(after[1] <= _GROSS * before[1])
     return found if is_better else start
 
 
@@ -273,17 +269,16 @@ def _with_untrained(kept, untrained):
     return [untrained, *kept] if untrained.densities.are_larger_than(kept[0].densities, CLEARLY) else kept
 
 
-def _trained(view, candidate, judges, n_iterations):
+def _trained(view, candidate, judges):
     """Hyperparameters under which some rows are predicted best from their neighbours."""
     start, bounds, prior = _start(view, candidate)
-    return by_neighbours.maximise(start, bounds, view.table, judges, _NEIGHBOURS, n_iterations, prior).hyperparameters
+    return by_neighbours.maximise(start, bounds, view.table, judges, _NEIGHBOURS, prior).hyperparameters
 
 
 def _of_evidence(view, candidate, rows):
     """Hyperparameters that maximise the evidence of some rows."""
     start, bounds, prior = _start(view, candidate)
-    n_iterations, spread = iterations(candidate.make, _ITERATIONS_OF_EVIDENCE), candidate.best[0].spread
-    return evidence.maximise(start, bounds, rows, n_iterations, prior, spread).hyperparameters
+    return evidence.maximise(start, bounds, rows, prior, candidate.best[0].spread).hyperparameters
 
 
 def _start(view, candidate):

@@ -244,7 +244,7 @@ def no_prior(x):
     return 0.0, np.zeros_like(x)
 
 
-def maximise(start, bounds, rows, max_iter, log_prior=no_prior, spread=None):
+def maximise(start, bounds, rows, log_prior=no_prior, spread=None, gain=None):
     """The hyperparameters of largest evidence, times their prior density, by L-BFGS.
 
     Parameters
@@ -254,11 +254,12 @@ def maximise(start, bounds, rows, max_iter, log_prior=no_prior, spread=None):
     bounds : tuple of Hyperparameters
         Lower and upper.
     rows : Table
-    max_iter : int
     log_prior : callable, optional
         Takes all logarithms as a vector (`flat`); returns the log density of their prior, and its gradient.
     spread : ndarray, optional
         See `Best`: of a search on fewer rows that ended at ``start``.
+    gain : float, optional
+        An iteration that gains less, in nats, is the last one; default: `minimum.GAIN`.
 
     Returns
     -------
@@ -279,7 +280,7 @@ def maximise(start, bounds, rows, max_iter, log_prior=no_prior, spread=None):
         if not np.isfinite(at_start[0]):
             return Best(rebuilt(x0, start), -np.inf)
         root = np.sqrt(len(rows.X))
-        found = minimised(loss, x0, low, high, max_iter, at_start, None if spread is None else spread / root)
+        found = minimised(loss, x0, low, high, at_start, None if spread is None else spread / root, gain)
     return Best(rebuilt(found.x, start), -log_prior(found.x)[0] - found.value, found.spread * root)
 
 

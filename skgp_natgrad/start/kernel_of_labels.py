@@ -20,7 +20,7 @@ from .. import kernels as _kernels
 from .._backend import threads
 from ..solve import class_labels
 from ..solve.held_out_labels import Densities
-from . import dense, search, targets
+from . import dense, search, sizes, targets
 from .candidates import OF_LABELS
 from .plan import Plan
 from .refinement import raced, refined
@@ -70,8 +70,6 @@ class _Candidates:
     views : list of View
     firsts : list of Candidate
         A Matern 5/2 under each scaling.
-    n_iterations : int
-        For `rows`.
     """
 
     def __init__(self, tables, random_state, in_common_unit=None, blocks=()):
@@ -82,11 +80,10 @@ class _Candidates:
             return [viewed(*pair, False, NOISE_BOUNDS_OF_LABELS, shortest, blocks) for pair in pairs]
 
         self.views, self.firsts, self._n_rows, self._effort = search.begun(views_of, self._rows, may_be_noise=False)
-        self.n_iterations = self._effort.final_iterations
 
     def rows(self, index):
         """Rows that set the final hyperparameters under a scaling; of rare classes they have a larger share."""
-        return standardised(self._rows.evenly_merged(self.views[index].table, search.REFINED))
+        return standardised(self._rows.evenly_merged(self.views[index].table, sizes.EVIDENCE_ROWS))
 
     def each_form(self, index):
         """A candidate of each form under a scaling: of several the one that predicts held-out rows best."""
@@ -121,8 +118,7 @@ def summed(plan, tables, random_state, in_common_unit=None):
     view, rows = kernels.views[index], kernels.rows(index)
 
     def at_more_rows(candidate):
-        n_iterations = kernels.n_iterations
-        return refined(view, raced(view, candidate, rows, n_iterations)[0], rows, n_iterations).kernel
+        return refined(view, raced(view, candidate, rows)[0], rows).kernel
 
     with threads.single_threaded(0):
         found = threads.for_each(at_more_rows, kernels.each_form(index))

@@ -9,8 +9,11 @@ from scipy import optimize
 
 from .._backend.flat import turning_back
 
-# L-BFGS ends where no slope is larger than the first number, or the loss changes by less than the second.
-_GRADIENT, _CHANGE = 1e-5, 2e-9
+# L-BFGS ends with an iteration that gains less than this, in nats: whatever the number of rows, they hardly tell such
+# hyperparameters apart.
+GAIN = 0.1
+# Far more iterations than any search needs.
+_MOST = 1000
 # The loss is divided by its largest slope, at most by this.
 _STEEPEST = 1e100
 
@@ -23,8 +26,8 @@ class Minimum(NamedTuple):
     spread: np.ndarray
 
 
-def minimised(loss, x0, low, high, max_iter, at_start=None, spread=None):
-    """The `Minimum` by L-BFGS from ``x0``; ``at_start``: loss and gradient at ``x0``, if known.
+def minimised(loss, x0, low, high, at_start=None, spread=None, gain=None, max_iter=_MOST):
+    """The `Minimum` by L-BFGS from ``x0``; ``at_start``: loss and gradient at ``x0``, if known; ``gain``: see `GAIN`.
 
     The first step of L-BFGS is the gradient itself, in units of ``spread``, the roots of the diagonal of an inverse
     Hessian. Where none is known it may lead to a corner of the bounds, and the loss is scaled so that no logarithm
@@ -49,9 +52,16 @@ def minimised(loss, x0, low, high, max_iter, at_start=None, spread=None):
         value, slope = evaluated.pop(x.tobytes(), None) or loss(x)
         return scale * value, scale * slope[free] * unit
 
-    options = {"maxiter": max_iter, "maxcor": 20, "gtol": _GRADIENT * scale, "ftol": _CHANGE * scale}
+    values = [scale * at_start[0]]
+
+    def ends(intermediate_result):
+        values.append(intermediate_result.fun)
+        if not values[-2] - values[-1] >= scale * (GAIN if gain is None else gain):
+            raise StopIteration
+
     bounds = optimize.Bounds(low[free] / unit, high[free] / unit)
-    how = {"method": "L-BFGS-B", "bounds": bounds, "options": options}
+    options = {"maxiter": max_iter, "maxcor": 20, "gtol": 0.0, "ftol": 0.0}
+    how = {"method": "L-BFGS-B", "bounds": bounds, "callback": ends, "options": options}
     found = optimize.minimize(turning_back(scaled), x0[free] / unit, jac=True, **how)
     own = np.diag(found.hess_inv.todense())
     known = np.zeros_like(x0)

@@ -30,8 +30,8 @@ from .candidates import matern52
 from .splits import Shuffled, in_random_order, merged
 from .wide import viewed
 
-# Different X whose evidence is compared, and iterations.
-_PLACES, _ITERATIONS = 400, 30
+# Different X whose evidence is compared.
+_PLACES = 400
 # Nats by which the evidence must be larger with an effect of the place.
 _CLEARLY = 2.0
 # Noise variance at which the search starts, as a share of the targets' variance.
@@ -149,10 +149,10 @@ def _gain(table, found, blocks):
     start, bounds, prior = view.start(matern52, view.longest, np.log(_NOISE), np.inf)
 
     without = start._replace(noise=np.log(variance[0]))
-    without = evidence.maximise(without, bounds, merged(view.table), _ITERATIONS, found.with_prior(prior))
+    without = evidence.maximise(without, bounds, merged(view.table), found.with_prior(prior))
     # At the maximum: the prior is not part of the evidence.
     value = without.evidence + found.log_density(without.hyperparameters.noise)[0]
-    other = evidence.maximise(start, bounds, of_places(view.table, variance), _ITERATIONS, prior)
+    other = evidence.maximise(start, bounds, of_places(view.table, variance), prior)
     return other.evidence + found.log_density(np.log(variance[0]))[0] - value
 
 

@@ -16,8 +16,8 @@ from .wide import viewed
 # Rows on which a search that begins anew races one that goes on, and the noise at which it begins, as a share of the
 # targets' variance.
 _RACED, _NOISE = 400, 0.05
-# Iterations, and the deviation that ties the lengthscales, of `fitted_kernel`.
-_ITERATIONS, _TIE = 20, 1.0
+# The deviation that ties the lengthscales of `fitted_kernel`.
+_TIE = 1.0
 
 
 class Candidate(NamedTuple):
@@ -89,18 +89,18 @@ class Found(NamedTuple):
     ahead: Ahead | None = None
 
 
-def on_other_splits(view, make, tie, first, parts, n_iterations):
+def on_other_splits(view, make, tie, first, parts):
     """The maximum of the first split of the rows, and those of the other splits, to which searches go on from there.
 
-    The first maximum has seen rows that the others hold out; some iterations forget most of them.
+    The first maximum has seen rows that the others hold out; these searches forget most of them.
     """
     _, bounds, prior = view.start(make, view.longest, first.hyperparameters.noise, tie)
-    at, spread, n_iterations = first.hyperparameters, first.spread, n_iterations // 2
-    others = [evidence.maximise(at, bounds, part.rows, n_iterations, prior, spread) for part in parts[1:]]
+    at, spread = first.hyperparameters, first.spread
+    others = [evidence.maximise(at, bounds, part.rows, prior, spread) for part in parts[1:]]
     return [first, *others]
 
 
-def raced(view, candidate, rows, n_iterations):
+def raced(view, candidate, rows):
     """The candidate at the better of two maxima of the evidence of some of the rows, and `Densities` of the others.
 
     One search goes on from where fewer rows have led it, the other begins anew from common lengthscales: few rows may
@@ -112,21 +112,17 @@ def raced(view, candidate, rows, n_iterations):
     chosen[np.linspace(0, len(rows.X) - 1, min(len(rows.X), _RACED)).round().astype(int)] = True
     some, others = (view.turn(rows.rows(np.flatnonzero(each))) for each in (chosen, ~chosen))
 
-    def maximised(pair):
-        (at, _, spread), n_iterations = pair
-        return evidence.maximise(at, bounds, some, n_iterations, prior, spread)
-
-    starts = (candidate.best[0], n_iterations // 2), (evidence.Best(start, -np.inf), n_iterations)
-    found = threads.for_each(maximised, starts)
+    starts = candidate.best[0], evidence.Best(start, -np.inf)
+    found = threads.for_each(lambda each: evidence.maximise(each[0], bounds, some, prior, each.spread), starts)
     best = max(found, key=lambda each: each.evidence + prior(flat(each.hyperparameters))[0])
     return candidate._replace(best=(best,)), evidence.held_out_densities(best.hyperparameters, some, others)
 
 
-def refined(view, candidate, rows, n_iterations):
+def refined(view, candidate, rows):
     """The `Found` of a candidate at the maximum of the evidence of more rows."""
     make, tie, (best, *_), density, held_out = candidate
     _, bounds, prior = view.start(make, view.longest, np.log(_NOISE), tie)
-    found = evidence.maximise(best.hyperparameters, bounds, view.turn(rows), n_iterations, prior, best.spread)
+    found = evidence.maximise(best.hyperparameters, bounds, view.turn(rows), prior, best.spread)
     kernel, noise = (found if np.isfinite(found.evidence) else best).hyperparameters
     return Found(view.to_sklearn(make, kernel), float(np.exp(noise)), density, held_out=held_out)
 
@@ -159,4 +155,4 @@ def fitted_kernel(make, table, random_state, n_rows, noise):
     rows, view = Shuffled(*in_random_order(table, random_state)), viewed(table)
     start, _, _ = view.start(make, view.longest, np.log(noise), _TIE)
     candidate = Candidate(make, _TIE, (evidence.Best(start, -np.inf),), np.nan)
-    return refined(view, candidate, rows.merged(view.table, n_rows), _ITERATIONS)
+    return refined(view, candidate, rows.merged(view.table, n_rows))

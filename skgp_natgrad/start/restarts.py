@@ -2,7 +2,7 @@
 
 The evidence has many maxima: one for each period that the rows hardly tell from the true one, and, if the function
 varies much faster than the first lengthscales, one that explains everything as noise. The search from the given values
-comes first. Another start is followed if a few iterations from it on few rows reach a clearly larger evidence; the
+comes first. Another start is followed if a search from it on few rows reaches a clearly larger evidence; the
 evidence of all rows then decides.
 """
 
@@ -20,13 +20,10 @@ from ..kernels.linear_transform import JaxLinearTransform
 from . import evidence
 from .periods import likely_periods
 from .scale import fit_scale
-from .view import FEW_COLUMNS
+from .view import starts_of
 
-# Rows whose evidence compares starts; the number of best starts, without and with periods; and iterations from each.
-_ROWS, _BEST, _BEST_OF_PERIODS, _ITERATIONS = 192, 2, 3, 10
-# Starts: lengthscales as multiples of sqrt(D) standard deviations of their columns, and noise as a share of the
-# targets' variance; with few columns there are more.
-_LENGTHS, _SHORT = ((1.0, 0.1), (0.3, 0.05), (0.1, 0.05)), ((0.03, 0.05),)
+# Rows whose evidence compares starts; the number of best starts, without and with periods.
+_ROWS, _BEST, _BEST_OF_PERIODS = 192, 2, 3
 # Another start must be better than the given values, or than a constant, by more than so many nats.
 _CLEARLY = 2.0
 # The largest distance of a random start from the given value, in logarithms.
@@ -67,7 +64,7 @@ class Starts:
         self._few = rows if n_rows <= _ROWS else rows.rows(np.sort(few))
         self._variance = max(float(np.nanmean(rows.y**2)), np.finfo(float).tiny)
 
-    def search(self, n_iterations):
+    def search(self):
         """The maximum from the given values, or one of clearly larger evidence from another start.
 
         Returns
@@ -76,19 +73,19 @@ class Starts:
         is_other : bool
             Whether another start than the given values led to it.
         """
-        found = evidence.maximise(self._start, self._bounds, self._rows, n_iterations, self._log_prior)
+        found = evidence.maximise(self._start, self._bounds, self._rows, self._log_prior)
         if self._n_restarts == 0 or not np.any(self._low < self._high):
             return found, False
         rows, starts = self._few, self._others()
         if not found.evidence > evidence.of_noise(self._rows) + _CLEARLY:
             # Few rows may look like noise even if all rows do not.
             rows, starts = self._rows, starts[:1]
-        tried = [self._maximised(x, rows, _ITERATIONS) for x in [*starts, *self._random()]]
+        tried = [self._maximised(x, rows) for x in [*starts, *self._random()]]
         if not tried:
             return found, False
         best = max(tried, key=self._posterior)
         if self._posterior(best) > self._value(flat(found.hyperparameters), rows) + _CLEARLY:
-            other = evidence.maximise(best.hyperparameters, self._bounds, self._rows, n_iterations, self._log_prior)
+            other = evidence.maximise(best.hyperparameters, self._bounds, self._rows, self._log_prior)
             if self._posterior(other) > self._posterior(found) + _CLEARLY:
                 return other, True
         return found, False
@@ -103,8 +100,8 @@ class Starts:
     def _posterior(self, best):
         return best.evidence + self._log_prior(flat(best.hyperparameters))[0]
 
-    def _maximised(self, x, rows, n_iterations):
-        return evidence.maximise(rebuilt(x, self._start), self._bounds, rows, n_iterations, self._log_prior)
+    def _maximised(self, x, rows):
+        return evidence.maximise(rebuilt(x, self._start), self._bounds, rows, self._log_prior)
 
     def _value(self, x, rows):
         return evidence.value(rebuilt(x, self._start), rows) + self._log_prior(x)[0]
@@ -121,8 +118,7 @@ class Starts:
 
     def _structured(self):
         """Starts at long and short lengthscales, with little noise and the variance of the targets."""
-        pairs = _LENGTHS + (_SHORT if self._rows.X.shape[1] <= FEW_COLUMNS else ())
-        found = [self._with_lengths(factor, noise) for factor, noise in pairs]
+        found = [self._with_lengths(factor, noise) for factor, noise in starts_of(self._rows.X.shape[1])]
         return distinct([x for x in found if not np.allclose(x, self._given)])
 
     def _with_lengths(self, factor, noise):

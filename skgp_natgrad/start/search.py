@@ -19,30 +19,21 @@ import numpy as np
 
 from .._backend import threads
 from ..solve.held_out_labels import Densities
-from . import dense, evidence, few_points, neighbours, turned
-from .candidates import COLUMNS, OF_FEW_POINTS, OF_MEASUREMENTS, iterations, matern52, seasonal
+from . import dense, evidence, few_points, neighbours, sizes, turned
+from .candidates import COLUMNS, OF_FEW_POINTS, OF_MEASUREMENTS, matern52, seasonal
 from .refinement import Ahead, Candidate, on_other_splits, raced, refined, verdict_by_neighbours
 from .scale import MANY_COLUMNS
 from .splits import FEWEST_OUTSIDE, Shuffled, in_order, in_random_order, splits
 from .targets import standardised
-from .view import FEW_COLUMNS, NOISE_BOUNDS
+from .view import FEW_COLUMNS, NEARLY_NOISE, NOISE_BOUNDS, starts_of
 from .wide import WideView, viewed
 
 # Rows whose evidence selects the kernel: for small tables, and for tables with many times as many rows.
 _FEW, _MORE = 250, 400
-# Rows whose evidence sets the final hyperparameters.
-REFINED = 1000
 # Starts from which the evidence is maximised.
 _TRIED = 2
-# The starts: lengthscales as multiples of sqrt(D) standard deviations of the columns, and noise. There are more for few
-# columns, along which a function may go up and down many times.
-_STARTS = ((1.0, 0.1), (0.3, 0.05), (0.1, 0.05), (1.0, 0.9))
-_SHORT = ((0.03, 0.05), (0.01, 0.05))
-# Maxima of the evidence within so many nats are level. If the best gains less than the second number, in nats per row,
-# over noise alone, the last of `_STARTS`, which is nearly noise, is tried as well.
-_LEVEL, _LITTLE = 2.0, 0.2
-# A density below this is hardly larger than that of N(0, 1), -1.42: the kernel predicts nothing.
-_NOTHING = -1.4
+# Maxima of the evidence within so many nats are level.
+_LEVEL = 2.0
 # The least gain of held-out density over that of noise, in nats a row, with which a kernel predicts anything.
 _LEAST_GAIN = 0.02
 # If none does, the shortest lengthscale, as a multiple of sqrt(D) standard deviations: under shorter ones every row
@@ -63,24 +54,20 @@ class _Effort(NamedTuple):
     ----------
     ties : tuple of float
         Prior standard deviations of a kernel's log lengthscales around their mean; each one is tried.
-    iterations, final_iterations : int
-        Iterations of L-BFGS for each kernel and split of the rows, and for the best kernel.
     predicts : bool
         Whether held-out rows are predicted at all. Otherwise the maximum of the evidence with most noise counts.
     """
 
     ties: tuple
-    iterations: int
-    final_iterations: int
     predicts: bool = True
 
 
-_USUAL = _Effort((np.inf,), 30, 30)
+_USUAL = _Effort((np.inf,))
 # Few rows cannot determine a lengthscale for each of many columns: with the smaller deviation a kernel is nearly
-# isotropic. More iterations hardly change the choice.
-_OF_SMALL = _Effort((1.0, 0.3), 15, 40)
+# isotropic.
+_OF_SMALL = _Effort((1.0, 0.3))
 # With many columns a nearly isotropic kernel chooses the scaling of X, for the same reason.
-_OF_MANY_COLUMNS = _Effort((0.3, np.inf), 30, 20)
+_OF_MANY_COLUMNS = _Effort((0.3, np.inf))
 
 
 def best_kernels(
@@ -144,7 +131,7 @@ def best_kernels(
     compared, makes = functools.partial(_compared, few=few), makes_of(views[0], makes if few is None else OF_FEW_POINTS)
     firsts = [compared(*pair) for pair in zip(views, firsts, strict=True)]
     parts = splits(views[0].table, rows, n_rows)
-    further = [compared(views[0], each) for each in _further(views[0], parts, firsts[0], effort.iterations)]
+    further = [compared(views[0], each) for each in _further(views[0], parts, firsts[0])]
     index, further = _best_view(firsts, further)
     view, parts = views[index], splits(views[index].table, rows, n_rows)
     more = threads.for_each(lambda tie: smooth_one(view, parts, tie, effort), effort.ties[1:])
@@ -153,7 +140,7 @@ def best_kernels(
     ranked = [(view, each) for each in ranked[: n_best if effort.predicts and not is_small else 1]]
     if effort.predicts and not is_small and few is None and not tables[0].per_target:
         ranked = _with_directions(view, parts, ranked, firsts, compared, makes, effort)
-    return index, _at_more_rows(ranked, rows.merged(view.table, REFINED), effort.final_iterations)
+    return index, _at_more_rows(ranked, rows.merged(view.table, sizes.EVIDENCE_ROWS))
 
 
 def begun(views_of, rows, may_be_noise):
@@ -167,17 +154,17 @@ def begun(views_of, rows, may_be_noise):
     may_be_noise : bool
         Whether held-out rows that are not predicted show that there is nothing but a smooth function and noise.
     """
-    n_rows = _FEW if rows.n_groups <= 2 * REFINED else _MORE
+    n_rows = _FEW if rows.n_groups <= 2 * sizes.EVIDENCE_ROWS else _MORE
     views, is_small = views_of(), rows.is_small(n_rows)
     effort = _OF_SMALL if is_small else _OF_MANY_COLUMNS if views[0].n_features >= MANY_COLUMNS else _USUAL
     if isinstance(views[0], WideView):
         # There is nothing to tie.
         effort = effort._replace(ties=_USUAL.ties)
     firsts = _smooth_ones(views, rows, n_rows, effort)
-    if is_small or max(first.density for first in firsts) >= _NOTHING:
+    if is_small or not _predict_nothing(firsts, splits(views[0].table, rows, n_rows)):
         return views, firsts, n_rows, effort
     # More rows may show a function that few do not.
-    n_rows = max(n_rows, min(REFINED, rows.n_groups - FEWEST_OUTSIDE))
+    n_rows = max(n_rows, min(sizes.EVIDENCE_ROWS, rows.n_groups - FEWEST_OUTSIDE))
     firsts = _smooth_ones(views, rows, n_rows, effort)
     # Along few columns a weak function may go up and down many times, and few rows are close to one another.
     may_be_noise &= views[0].n_numbers > FEW_COLUMNS
@@ -187,17 +174,13 @@ def begun(views_of, rows, may_be_noise):
     return views, firsts, n_rows, effort
 
 
-def _at_more_rows(ranked, rows, n_iterations):
+def _at_more_rows(ranked, rows):
     """The `Found` of the best kernels at the evidence of more rows, without those that predict clearly worse there."""
-
-    def iterations_of(each):
-        return iterations(each.make, n_iterations)
-
-    raced_ones = threads.for_each(lambda pair: raced(*pair, rows, iterations_of(pair[1])), ranked)
+    raced_ones = threads.for_each(lambda pair: raced(*pair, rows), ranked)
     views = [view for view, _ in ranked]
     first, *others = sorted(zip(views, *zip(*raced_ones, strict=True), strict=True), key=lambda each: -each[2].mean)
     close = [first, *(each for each in others if not first[2].are_larger_than(each[2], dense.CLEARLY))]
-    found = threads.for_each(lambda each: refined(*each[:2], rows, iterations_of(each[1])), close)
+    found = threads.for_each(lambda each: refined(*each[:2], rows), close)
     if len(close) == 1 < len(ranked):
         view, each, densities = others[0]
         kernel = view.to_sklearn(each.make, each.best[0].hyperparameters.kernel)
@@ -208,7 +191,7 @@ def _at_more_rows(ranked, rows, n_iterations):
 def _with_directions(view, parts, ranked, firsts, compared, makes, effort):
     """The best kernels in their views; before them the best one on directions, if it is better."""
     best = max(firsts, key=lambda each: each.density)
-    other, parts, first = turned.first(view, parts, best, effort.iterations, compared)
+    other, parts, first = turned.first(view, parts, best, compared)
     if other is None:
         return ranked
     found = ranked_in(other, parts, [first], compared, makes, effort, [])[0]
@@ -243,18 +226,18 @@ def _of_dense(views, rows, n_rows, effort, firsts, of_labels, makes):
 
     def of_view(view, parts, firsts):
         others = [make for make in makes[1:] if _suits(make, view.n_columns)]
-        return [*firsts, *(_like(view, parts, make, firsts[0], effort.iterations) for make in others)]
+        return [*firsts, *(_like(view, parts, make, firsts[0]) for make in others)]
 
     def of_scaling(index):
         view, parts = views[index], splits(views[index].table, rows, n_rows)
         more = [smooth_one(view, parts, tie, effort) for tie in effort.ties[1:]]
         found = of_view(view, parts, [firsts[index], *more])
-        found += _further(view, parts, firsts[index], effort.iterations) if index == 0 else []
+        found += _further(view, parts, firsts[index]) if index == 0 else []
         if of_labels or index != best or not turned.suits(view):
             return [(index, view, each) for each in found]
         compared = functools.partial(_compared_by_neighbours, judges=_judges(views[0].table, rows))
         first = max(found[: 1 + len(more)], key=lambda each: each.density)
-        other, parts, first = turned.first(view, parts, compared(view, first), effort.iterations, compared)
+        other, parts, first = turned.first(view, parts, compared(view, first), compared)
         on_directions = [] if other is None else of_view(other, parts, [first])
         return [(index, view, each) for each in found] + [(index, other, each) for each in on_directions]
 
@@ -263,14 +246,14 @@ def _of_dense(views, rows, n_rows, effort, firsts, of_labels, makes):
     def evenly(view):
         if not of_labels or rows.gain_of_rarest(view.table) <= _MUCH_MORE:
             return []
-        return [standardised(rows.evenly_merged(view.table, REFINED))]
+        return [standardised(rows.evenly_merged(view.table, sizes.EVIDENCE_ROWS))]
 
-    return dense.best_kernels(views, list(itertools.chain(*found)), rows, REFINED, of_labels, evenly)
+    return dense.best_kernels(views, list(itertools.chain(*found)), rows, sizes.EVIDENCE_ROWS, of_labels, evenly)
 
 
 def _judges(table, rows):
     """Some of the rows outside the final evidence, whose predictions from neighbours compare directions."""
-    judges = neighbours.Judges.of(table.X, rows.outside(REFINED), False)
+    judges = neighbours.Judges.of(table.X, rows.outside(sizes.EVIDENCE_ROWS), False)
     some = np.linspace(0, len(judges.index) - 1, min(len(judges.index), _JUDGES)).round().astype(int)
     return judges._replace(index=judges.index[some])
 
@@ -288,19 +271,19 @@ def ranked_in(view, parts, firsts, compared, makes, effort, further):
     if not effort.predicts:
         return sorted([*firsts, *further], key=lambda each: -each.density)
     pairs = [(make, first) for first in firsts for make in makes[1:] if _suits(make, view.n_columns)]
-    others = threads.for_each(lambda pair: _like(view, parts, *pair, effort.iterations), pairs)
+    others = threads.for_each(lambda pair: _like(view, parts, *pair), pairs)
     others = [*further, *(compared(view, each) for each in others)]
     return sorted([*firsts, *others], key=lambda each: -each.density)
 
 
-def _further(view, parts, first, n_iterations):
+def _further(view, parts, first):
     """The candidates of kernels that the targets of a view suggest, started at the longest lengthscales."""
 
     def fitted(make):
         pairs = zip(parts, first.best, strict=True)
         starts = [view.start(make, view.longest, best.hyperparameters.noise, first.tie) for _, best in pairs]
         pairs = zip(starts, parts, strict=True)
-        found = [evidence.maximise(at, to, part.rows, n_iterations, prior) for (at, to, prior), part in pairs]
+        found = [evidence.maximise(at, to, part.rows, prior) for (at, to, prior), part in pairs]
         return _judged(make, first.tie, found, parts)
 
     return threads.for_each(fitted, [make for each in _FURTHER for make in each(view)])
@@ -324,7 +307,7 @@ def with_units(tables, in_common_unit):
 def smooth_one(view, parts, tie, effort):
     """The best Matern 5/2 for each split of the rows, as a candidate."""
     first = _smooth_of(view, parts[0].rows, tie, effort)
-    return _judged(matern52, tie, on_other_splits(view, matern52, tie, first, parts, effort.iterations), parts)
+    return _judged(matern52, tie, on_other_splits(view, matern52, tie, first, parts), parts)
 
 
 def _smooth_of(view, rows, tie, effort):
@@ -334,28 +317,25 @@ def _smooth_of(view, rows, tie, effort):
     explains only itself. By chance it is the higher one in many tables, by less than a nat; with many lengthscales by
     more, so that where nothing is predicted the maximum with most noise is taken.
     """
-    pairs = _STARTS + (_SHORT if len(view.of_numbers) <= FEW_COLUMNS else ())
-    starts = [view.start(matern52, factor * view.longest, np.log(noise), tie) for factor, noise in pairs]
-    nearly_noise = starts[len(_STARTS) - 1]
+
+    def start(factor, noise):
+        return view.start(matern52, factor * view.longest, np.log(noise), tie)
+
+    starts = [start(*each) for each in starts_of(len(view.of_numbers))]
     starts.sort(key=lambda each: -evidence.value(each[0], rows))
-    starts, others = starts[:_TRIED], starts[_TRIED:]
-    found = [evidence.maximise(at, to, rows, effort.iterations, prior) for at, to, prior in starts]
+    starts = [start(*NEARLY_NOISE), *starts[:_TRIED]]
+    found = [evidence.maximise(at, to, rows, prior) for at, to, prior in starts]
     largest = max(each.evidence for each in found)
-    says_little = largest < evidence.of_noise(rows) + _LITTLE * rows.y.size or not effort.predicts
-    if says_little and any(each is nearly_noise for each in others):
-        at, to, prior = nearly_noise
-        found.append(evidence.maximise(at, to, rows, effort.iterations, prior))
-        largest = max(largest, found[-1].evidence)
     level = [each for each in found if each.evidence >= largest - _LEVEL or not effort.predicts]
     return max(level, key=lambda each: each.hyperparameters.noise)
 
 
-def _like(view, parts, make, first, n_iterations):
+def _like(view, parts, make, first):
     """The candidate of another kernel, started at the lengthscales of a Matern 5/2."""
     best = first.best[0].hyperparameters
     start, bounds, prior = view.start(make, view.length_scale(best.kernel), best.noise, first.tie)
-    found = evidence.maximise(start, bounds, parts[0].rows, n_iterations, prior)
-    return _judged(make, first.tie, on_other_splits(view, make, first.tie, found, parts, n_iterations), parts)
+    found = evidence.maximise(start, bounds, parts[0].rows, prior)
+    return _judged(make, first.tie, on_other_splits(view, make, first.tie, found, parts), parts)
 
 
 def _judged(make, tie, best, parts):

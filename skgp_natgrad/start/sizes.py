@@ -16,7 +16,7 @@ from .._backend import memory
 from ..step.chunk import STEPS_PER_CALL
 from ..training.batches import batch_size_for, is_full
 
-# Rows whose evidence sets the hyperparameters of a given kernel.
+# Rows whose evidence sets the final hyperparameters.
 EVIDENCE_ROWS = 1000
 # Inducing points of a fit by steps.
 OF_STEPS = 100

@@ -102,7 +102,7 @@ def suits(view):
     return COLUMNS[0] <= view.n_columns <= COLUMNS[1] and not view.blocks
 
 
-def first(view, parts, candidate, n_iterations, compared):
+def first(view, parts, candidate, compared):
     """Matern 5/2 on the best directions, if they predict held-out rows clearly better than the columns.
 
     Parameters
@@ -112,7 +112,6 @@ def first(view, parts, candidate, n_iterations, compared):
         One split of its rows.
     candidate : Candidate
         The best Matern 5/2 in ``view``, with the density by which it is compared.
-    n_iterations : int
     compared : callable
         Takes a view and a candidate; returns it with the density by which it is compared.
 
@@ -124,7 +123,7 @@ def first(view, parts, candidate, n_iterations, compared):
     """
     best = None, parts, candidate
     while suits(view):
-        found = _turned(view, parts, *best, n_iterations)
+        found = _turned(view, parts, *best)
         if found is None:
             return best
         found = *found[:2], compared(found[0], found[2])
@@ -134,7 +133,7 @@ def first(view, parts, candidate, n_iterations, compared):
     return best
 
 
-def _turned(base, base_parts, view, parts, candidate, n_iterations):
+def _turned(base, base_parts, view, parts, candidate):
     """The next round: a view turned by what a candidate in a view has learned, its parts, and its candidate."""
     at = candidate.best[0].hyperparameters
     outer = _outer(at, view or base, parts[0].rows)
@@ -144,7 +143,7 @@ def _turned(base, base_parts, view, parts, candidate, n_iterations):
     parts = [Split(turned.turn(part.rows), turned.turn(part.others), part.index) for part in base_parts]
     kernel = _along(at.kernel, view or base, turned)
     _, bounds, prior = turned.start(matern52, turned.longest, at.noise, np.inf)
-    best = evidence.maximise(at._replace(kernel=kernel), bounds, parts[0].rows, n_iterations, prior)
+    best = evidence.maximise(at._replace(kernel=kernel), bounds, parts[0].rows, prior)
     density = evidence.held_out_density(best.hyperparameters, parts[0].rows, parts[0].others)
     return turned, parts, Candidate(matern52, np.inf, (best,), density)
 

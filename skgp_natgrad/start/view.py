@@ -34,10 +34,19 @@ FEW_COLUMNS = 3
 # Bounds of the noise variance, as shares of the targets' variance: of measurements, and of class labels. With too
 # little noise for labels a kernel interpolates them, with lengthscales that reach only the nearest neighbours.
 NOISE_BOUNDS, NOISE_BOUNDS_OF_LABELS = (1e-8, 1e2), (0.05, 1e2)
+# Where searches start: lengthscales as multiples of sqrt(D) standard deviations of the columns, and noise as a share of
+# the targets' variance. With few columns shorter ones are tried, too; and a start that is nearly noise.
+_STARTS, _SHORT = ((1.0, 0.1), (0.3, 0.05), (0.1, 0.05)), ((0.03, 0.05), (0.01, 0.05))
+NEARLY_NOISE = 1.0, 0.9
 # Columns are filled up to a multiple of this number, so that similar tables share programs.
 _COLUMNS = 8
 # Rows by which columns are sorted.
 _FIRST_ROWS = 64
+
+
+def starts_of(n_numbers):
+    """Lengthscales and noises with which searches start, for so many columns of numbers."""
+    return _STARTS + (_SHORT if n_numbers <= FEW_COLUMNS else ())
 
 
 class View:
