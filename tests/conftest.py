@@ -130,7 +130,7 @@ def _short_search(request, monkeypatch):
             (choice, "OF_LABELS"),
             (kernel_of_labels, "OF_LABELS"),
             (choice, "OF_MEASUREMENTS"),
-            (search, "OF_FEW_POINTS"),
+            (choice, "OF_STEPS"),
         )
         for module, name in kinds:
             monkeypatch.setattr(module, name, getattr(module, name)[:1])

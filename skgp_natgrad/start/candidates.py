@@ -72,12 +72,12 @@ def rough_to_linear(length_scale, bounds):
 
 
 # Of each tuple the first kernel is fitted first: the others start from its lengthscales. A sum can be as rough and as
-# smooth as measurements ask for. Labels, which are regressed here, prefer one term or another.
+# smooth as measurements ask for. Labels, which are regressed here, prefer one term or another. Training by steps has
+# one sum, so that fits share their programs; with few inducing points a rough term would act as noise: it would take
+# the residuals of the smooth terms and learn nothing.
 OF_MEASUREMENTS = matern52, rough_to_linear
 OF_LABELS = matern52, matern12, rough_and_smooth, matern52_and_linear, laplacian
-# With few inducing points the rough term of a sum acts as noise: it takes the residuals of the smooth term and learns
-# nothing.
-OF_FEW_POINTS = matern52, matern12, smooth_sum, matern52_and_linear, laplacian
+OF_STEPS = matern52, smooth_sum
 # Fewest and most columns. With one column Laplacian equals Matern 1/2. Its sums of absolute differences are no matrix
 # product, and with many columns they would take longer than everything else.
 COLUMNS = {laplacian: (2, 64)}

@@ -18,7 +18,7 @@ from ..kernels import algebra, nugget
 from ..solve import closed_form
 from ..training.shares import agreed, gathered
 from . import by_bound, dense, evidence, few_labels, few_rows, kernel_of_labels, places, search, sizes, targets, view
-from .candidates import OF_LABELS, OF_MEASUREMENTS
+from .candidates import OF_LABELS, OF_MEASUREMENTS, OF_STEPS
 from .evidence import Hyperparameters
 from .plan import sized
 from .refinement import leading
@@ -136,9 +136,9 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None):
             of_labels=route.compares_labels,
             in_common_unit=in_common_unit,
             by_neighbours=route.compares_by_neighbours(plan, tables[0]),
-            n_points=route.n_points(plan),
             blocks=plan.blocks,
-            makes=OF_LABELS if plan.n_classes else OF_MEASUREMENTS,
+            makes=OF_STEPS if route.trains else OF_LABELS if plan.n_classes else OF_MEASUREMENTS,
+            compares=not route.trains,
         )
     table = tables[index]
     if plain is not None:

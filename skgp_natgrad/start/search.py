@@ -4,9 +4,9 @@ Training moves hyperparameters by gradients, and ends near its start: a wiggly f
 lengthscale that is far too long, and the columns that matter are not found among many. So training starts at the best
 of some kernels, each at the maximum of the evidence of a part of the table. Kernels are compared by the density of
 held-out rows, since repeated rows deceive the evidence: it explains them by too little noise. For a model that uses all
-rows of a larger table, kernels are trained and compared by neighbours in the whole table (`dense`); for a model on few
-inducing points they are compared by its bound. A small table is cross-validated: with few rows a kernel with many
-hyperparameters overfits, and the rows that it was fitted to do not show how badly it predicts.
+rows of a larger table, kernels are trained and compared by neighbours in the whole table (`dense`). A small table is
+cross-validated: with few rows a kernel with many hyperparameters overfits, and the rows that it was fitted to do not
+show how badly it predicts. Training by steps has one sum, whatever the table.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import numpy as np
 
 from .._backend import threads
 from ..solve.held_out_labels import Densities
-from . import dense, evidence, few_points, neighbours, sizes, turned
-from .candidates import COLUMNS, OF_FEW_POINTS, OF_MEASUREMENTS, matern52, seasonal
+from . import dense, evidence, neighbours, sizes, turned
+from .candidates import COLUMNS, OF_MEASUREMENTS, matern52, seasonal
 from .refinement import Ahead, Candidate, on_other_splits, raced, refined, verdict_by_neighbours
 from .scale import MANY_COLUMNS
 from .splits import FEWEST_OUTSIDE, Shuffled, in_order, in_random_order, splits
@@ -79,9 +79,9 @@ def best_kernels(
     of_labels=False,
     in_common_unit=None,
     by_neighbours=False,
-    n_points=None,
     blocks=(),
     makes=OF_MEASUREMENTS,
+    compares=True,
 ):
     """The best scaling of X for some rows, and the best kernels under it.
 
@@ -103,12 +103,13 @@ def best_kernels(
         Whether the columns of each table have one unit, so that they begin with one lengthscale.
     by_neighbours : bool, default=False
         Whether kernels are trained and compared by neighbours if there are many rows (`dense`).
-    n_points : int, optional
-        The model's inducing points: with more rows than these, kernels are compared by its bound.
     blocks : sequence of sequence of int, default=()
         Columns of X that are no numbers: see `Plan`.
     makes : sequence of callable
         See `candidates`; the first one is a Matern 5/2.
+    compares : bool, default=True
+        Whether the first kernel is compared with the others, and directions with columns. Otherwise it only shows the
+        others where to begin.
 
     Returns
     -------
@@ -127,19 +128,16 @@ def best_kernels(
     if is_dense:
         return _of_dense(views, rows, n_rows, effort, firsts, of_labels, makes_of(views[0], makes))
     is_small = rows.is_small(n_rows)
-    few = None if is_small or tables[0].per_target or rows.n_groups <= (n_points or np.inf) else n_points
-    compared, makes = functools.partial(_compared, few=few), makes_of(views[0], makes if few is None else OF_FEW_POINTS)
-    firsts = [compared(*pair) for pair in zip(views, firsts, strict=True)]
-    parts = splits(views[0].table, rows, n_rows)
-    further = [compared(views[0], each) for each in _further(views[0], parts, firsts[0])]
-    index, further = _best_view(firsts, further)
+    index, further = _best_view(firsts, _further(views[0], splits(views[0].table, rows, n_rows), firsts[0]))
     view, parts = views[index], splits(views[index].table, rows, n_rows)
     more = threads.for_each(lambda tie: smooth_one(view, parts, tie, effort), effort.ties[1:])
-    firsts = [firsts[index], *(compared(view, each) for each in more)]
-    ranked = ranked_in(view, parts, firsts, compared, makes, effort, further)
+    firsts, makes = [firsts[index], *more], makes_of(view, makes)
+    ranked = ranked_in(view, parts, firsts, makes, effort, further)
+    if not compares:
+        ranked = [each for each in ranked if each.make is not matern52] or ranked
     ranked = [(view, each) for each in ranked[: n_best if effort.predicts and not is_small else 1]]
-    if effort.predicts and not is_small and few is None and not tables[0].per_target:
-        ranked = _with_directions(view, parts, ranked, firsts, compared, makes, effort)
+    if effort.predicts and not is_small and compares and not tables[0].per_target:
+        ranked = _with_directions(view, parts, ranked, firsts, makes, effort)
     return index, _at_more_rows(ranked, rows.merged(view.table, sizes.EVIDENCE_ROWS))
 
 
@@ -188,13 +186,13 @@ def _at_more_rows(ranked, rows):
     return found
 
 
-def _with_directions(view, parts, ranked, firsts, compared, makes, effort):
+def _with_directions(view, parts, ranked, firsts, makes, effort):
     """The best kernels in their views; before them the best one on directions, if it is better."""
     best = max(firsts, key=lambda each: each.density)
-    other, parts, first = turned.first(view, parts, best, compared)
+    other, parts, first = turned.first(view, parts, best)
     if other is None:
         return ranked
-    found = ranked_in(other, parts, [first], compared, makes, effort, [])[0]
+    found = ranked_in(other, parts, [first], makes, effort, [])[0]
     if not found.density > ranked[0][1].density + turned.CLEARLY:
         return ranked
     # If only one kernel is asked for, nothing will compare several.
@@ -266,14 +264,13 @@ def _best_view(firsts, further):
     return index, further if index == 0 else []
 
 
-def ranked_in(view, parts, firsts, compared, makes, effort, further):
+def ranked_in(view, parts, firsts, makes, effort, further):
     """The candidates of all kernels, best first; only of the first kernel, in ``firsts``, if it predicts nothing."""
     if not effort.predicts:
         return sorted([*firsts, *further], key=lambda each: -each.density)
     pairs = [(make, first) for first in firsts for make in makes[1:] if _suits(make, view.n_columns)]
     others = threads.for_each(lambda pair: _like(view, parts, *pair), pairs)
-    others = [*further, *(compared(view, each) for each in others)]
-    return sorted([*firsts, *others], key=lambda each: -each.density)
+    return sorted([*firsts, *further, *others], key=lambda each: -each.density)
 
 
 def _further(view, parts, first):
@@ -348,14 +345,6 @@ def _judged(make, tie, best, parts):
     has_one = not any(each.per_target for part in parts for each in (part.rows, part.others))
     held_out = Densities(*(in_order(each, parts) for each in zip(*found, strict=True))) if has_one else None
     return Candidate(make, tie, tuple(best), density, held_out)
-
-
-def _compared(view, candidate, few):
-    """The candidate with the density by which it is compared: where points are few, the bound."""
-    if few is None:
-        return candidate
-    kernel = view.to_sklearn(candidate.make, candidate.best[0].hyperparameters.kernel)
-    return candidate._replace(density=few_points.bound(kernel, view.given, few))
 
 
 def _compared_by_neighbours(view, candidate, judges):

@@ -75,11 +75,6 @@ class TurnedView(View):
         """A table of the base view in the columns of this one."""
         return table._replace(X=filled_up(self._combined(table.X), len(self.longest), 1, value=0.0))
 
-    @property
-    def given(self):
-        """The table in the columns given; a kernel of `to_sklearn` combines them itself."""
-        return self.base.given
-
     def to_sklearn(self, make, log_kernel):
         """The kernel of scikit-learn with these logarithms, on linear combinations of the columns given."""
         matrix = np.stack([self.base._own_columns(each) for each in self.matrix.T], axis=1)
@@ -102,7 +97,7 @@ def suits(view):
     return COLUMNS[0] <= view.n_columns <= COLUMNS[1] and not view.blocks
 
 
-def first(view, parts, candidate, compared):
+def first(view, parts, candidate, compared=lambda view, candidate: candidate):
     """Matern 5/2 on the best directions, if they predict held-out rows clearly better than the columns.
 
     Parameters
@@ -112,7 +107,7 @@ def first(view, parts, candidate, compared):
         One split of its rows.
     candidate : Candidate
         The best Matern 5/2 in ``view``, with the density by which it is compared.
-    compared : callable
+    compared : callable, optional
         Takes a view and a candidate; returns it with the density by which it is compared.
 
     Returns

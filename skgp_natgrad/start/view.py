@@ -108,13 +108,6 @@ class View:
             self._effects = sorted(categories, key=len, reverse=True)[:MOST]
 
     @property
-    def given(self):
-        """The table with only its own columns, in the order given."""
-        X = np.empty((len(self.table.X), self.width))
-        X[:, self._order] = self.table.X[:, : self.width]
-        return self.table._replace(X=X)
-
-    @property
     def n_columns(self):
         """Number of columns that vary."""
         return np.count_nonzero(self.varies)

@@ -42,17 +42,13 @@ class WideView(View):
 
     def __init__(self, table, coarse=False, noises=NOISE_BOUNDS, shortest=None):
         super().__init__(table, True, coarse, noises, shortest)
-        self._given, self.longest = super().given, float(self.longest[0])
+        self.longest = float(self.longest[0])
         X, group = self.table.X, groups(self.table.X)
         turned = np.linalg.qr(X.T, mode="r").T
         # Equal rows stay equal to the bit.
         turned = turned[np.unique(group, return_index=True)[1][group]]
         turned = with_columns_of_zeros(turned)
         self.table, self.varies = self.table._replace(X=turned), np.ptp(turned, axis=0) > 0.0
-
-    @property
-    def given(self):
-        return self._given
 
     def length_scale(self, log_kernel):
         return np.exp(log_kernel.k2.length_scale)
