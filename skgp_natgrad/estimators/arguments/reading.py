@@ -74,17 +74,17 @@ def one_or_each(kernel):
     return tuple(kernel) if isinstance(kernel, (list, tuple)) else (kernel,)
 
 
-def by_position(kernel, estimator):
-    """The same kernel or list of kernels, with column names replaced by positions."""
-    names = getattr(estimator, "feature_names_in_", None)
+def _each(function, kernel):
+    """The value of a function of kernels: of one, of each in a list, or None."""
     if isinstance(kernel, (list, tuple)):
-        return [columns.by_position(each, names) for each in kernel]
-    return None if kernel is None else columns.by_position(kernel, names)
+        return [function(each) for each in kernel]
+    return None if kernel is None else function(kernel)
 
 
 def latent(kernel, estimator):
-    """The kernel or list of kernels of the latent functions: `by_position`, without a WhiteKernel."""
-    found = by_position(kernel, estimator)
+    """The kernel or list of kernels of the latent functions: positions in place of names, without a WhiteKernel."""
+    names = getattr(estimator, "feature_names_in_", None)
+    found = _each(lambda each: columns.by_position(each, names), kernel)
     return found if found is None or isinstance(found, list) else white.parted(found)[0]
 
 
@@ -98,9 +98,7 @@ def kernel_on_numbers(estimator):
     if all(on_numbers) and not any(as_given):
         # That of an earlier fit, which is on the columns of numbers already.
         return kernel
-    if isinstance(kernel, list):
-        return [columns.on_blocks(each, encoding.blocks) for each in kernel]
-    return columns.on_blocks(kernel, encoding.blocks)
+    return _each(lambda each: columns.on_blocks(each, encoding.blocks), kernel)
 
 
 def _is_for(kernel, n_columns):
