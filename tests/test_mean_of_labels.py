@@ -10,7 +10,7 @@ from scipy.special import ndtri, softmax
 from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.dummy import DummyClassifier
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
@@ -75,7 +75,9 @@ def test_the_process_is_that_without_it(plain, pooled):
     assert pooled.elbo_ == plain.elbo_
     assert_array_equal(pooled.predict_latent(NEW), plain.predict_latent(NEW))
     assert pooled.mean_weight_ > 0.1
-    assert f"the mean function has the weight {pooled.mean_weight_:.3g}" in pooled.plan_
+    said = f"the mean function has the weight {pooled.mean_weight_:.3g}, the process {pooled.calibration_[0]:.3g}"
+    assert said in pooled.plan_
+    assert f"chosen: {said}" in repr(pooled.summary())
     assert plain.mean_weight_ == 0.0
     assert density(pooled) > density(plain)
     assert density(pooled) > -log_loss(Y_NEW, pooled.mean_function_.predict_proba(NEW)) - 0.01
@@ -98,6 +100,17 @@ def test_probabilities_of_two_classes_have_a_closed_form():
     p = smoothed(GaussianNB().fit(X, Y == "none").predict_proba(NEW), len(X))
     f = of_mean * mean + found.mean_weight_ * np.sqrt(2.0) * ndtri(p[:, 1])
     assert_allclose(found.predict_proba(NEW)[:, 1], norm.cdf(f / np.sqrt(1.0 + (of_deviation * std) ** 2)), rtol=1e-5)
+
+
+def test_auto_is_trees():
+    """Also where a class has one row, of which early stopping could hold out no part."""
+    trees = HistGradientBoostingClassifier(early_stopping=False)
+    rows, labels = np.vstack([X, [[9.0, 9.0]]]), np.append(Y, "single")
+    found, given = (classifier(each).fit(rows, labels) for each in ("auto", trees))
+    assert_array_equal(found.predict_proba(NEW), given.predict_proba(NEW))
+    assert found.mean_weight_ > 0.1
+    assert found.mean_function_.classes_.tolist() == ["left", "none", "right", "single"]
+    assert clone(found).mean_function == "auto"
 
 
 @pytest.mark.slow
@@ -243,8 +256,8 @@ def one_column_too_few(rows):
 
 
 WRONG = [
-    ("trees", {}, "mean_function='trees' must be None, 'linear', a function of X, or a classifier with fit and"),
-    (RandomForestClassifier, {}, "must be None, 'linear', a function of X, or a classifier"),
+    ("trees", {}, "mean_function='trees' must be None, 'auto', 'linear', a function of X, or a classifier"),
+    (RandomForestClassifier, {}, "must be None, 'auto', 'linear', a function of X, or a classifier"),
     (3.0, {}, "mean_function=3.0 must be None"),
     (FOREST, {"likelihood": "ordinal"}, "gives probabilities, which likelihood Ordinal does not turn into latent"),
     (FOREST, {"calibrate": False}, "which calibrate=False with objective='elbo' does not have; set calibrate=True"),

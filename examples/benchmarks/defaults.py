@@ -10,7 +10,7 @@ split), and the target of a regression is standardised by the rest. Contenders:
   error on a tenth of the training rows that is held out from it;
 - exact (regression): the exact process on min(n, 6000) rows, Matern 5/2 with the hyperparameters of largest evidence
   of 1000 rows;
-- with trees: ours with that HistGradientBoosting as ``mean_function``;
+- with trees: ours with that HistGradientBoosting as ``mean_function``, for class labels by ``mean_function="auto"``;
 - catboost and ngboost, where they are installed;
 - an ablation, ours without one of its parts: "one kernel" (Matern 5/2 on standardised inputs, at the largest
   evidence, in place of the best of several kernels and scalings), "500 points" (in place of the plan's),
@@ -61,6 +61,7 @@ def parse_arguments(argv=None):
     p.add_argument("--data-dir", type=Path, default=Path(os.environ.get("SKGP_DATA", DEFAULT_DATA)))
     p.add_argument("--datasets", nargs="+", required=True, help="names of files in regression/ or classification/")
     p.add_argument("--splits", type=int, default=3, help="for tables of up to 20,000 rows")
+    p.add_argument("--rows", type=int, help="training rows at most; of all of them by default")
     p.add_argument("--contenders", nargs="+", default=["ours", "trees", "exact", "catboost", "ngboost"])
     p.add_argument("--output", type=Path, default=Path("defaults.jsonl"), help="file of JSON lines, which is added to")
     p.add_argument("--again", action="store_true", help="run what the file has, too; the last record counts")
@@ -200,8 +201,7 @@ CLASSIFIERS |= {
     name: _classifier(functools.partial(NGDSVGPClassifier, random_state=0), arguments)
     for name, arguments in ABLATION.items()
 }
-_TREES = HistGradientBoostingClassifier(random_state=0)
-CLASSIFIERS["with trees"] = _classifier(functools.partial(NGDSVGPClassifier, mean_function=_TREES, random_state=0))
+CLASSIFIERS["with trees"] = _classifier(functools.partial(NGDSVGPClassifier, mean_function="auto", random_state=0))
 
 
 # -- scores ------------------------------------------------------------------------------------------
@@ -219,11 +219,16 @@ def regression_scores(y, mean, deviation, log_density=None, interval=None):
     return {"density": np.mean(log_density(y)), "error": error, "calibration": inside, "z": z}
 
 
-def halves(X, y, task, seed):
-    """Training and held-out rows of one split."""
+def halves(X, y, task, seed, n_rows=None):
+    """Training rows of one split, all or so many, and held-out ones; of labels those that the training rows have."""
     order = np.random.default_rng(seed).permutation(len(X))
     test, train = np.split(order, [len(X) // 10])
-    y = (y - y[train].mean()) / y[train].std() if task == "regression" else np.unique(y, return_inverse=True)[1]
+    train = train[:n_rows]
+    if task == "regression":
+        y = (y - y[train].mean()) / y[train].std()
+    else:
+        classes = np.unique(y[train])
+        test, y = test[np.isin(y[test], classes)], np.searchsorted(classes, y)
     return X[train], y[train], X[test], y[test]
 
 
@@ -253,7 +258,7 @@ def main(argv=None):
         X, y, task = load(args.data_dir, name)
         known = REGRESSORS if task == "regression" else CLASSIFIERS
         for split in range(args.splits if len(X) <= _LARGE else 1):
-            parts = halves(X, y, task, split)
+            parts = halves(X, y, task, split, args.rows)
             for contender in args.contenders:
                 if (name, contender, split) in done or contender not in known or not is_installed(contender):
                     continue

@@ -89,9 +89,7 @@ def _ours_classes(X, y, seed, **arguments):
 
 
 def _with_trees(X, y, seed):
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    return _ours_classes(X, y, seed, mean_function=HistGradientBoostingClassifier(random_state=seed))
+    return _ours_classes(X, y, seed, mean_function="auto")
 
 
 def _trees_classes(X, y, seed):

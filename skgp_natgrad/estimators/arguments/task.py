@@ -132,21 +132,22 @@ class ClassifierArguments(Model, Points, Training, Numerics, Monitoring):
         each multiplied by a number. The two numbers maximise the log density of held-out labels
         (``solver="evidence"``), or of training labels that are each predicted from all others. ``partial_fit`` finds
         them from the rows of its last call. With ``objective="predictive"``, which trains this density, both are one.
-    mean_function : classifier, callable, "linear" or None, default=None
-        Another model whose predictions class probabilities rest on as well. Of a classifier with ``predict_proba`` the
-        log probabilities (with two classes their latent value), times a weight, are added to the latent functions.
-        The weight and the factors of ``calibrate`` are found together, on held-out labels: a model that tells them
-        nothing has the weight zero (``mean_weight_``). What it says of the rows of the fit is predicted out of fold
-        (five folds); then it is fitted to all rows. Where no label has five different rows there is none. "linear" is a
-        logistic regression. A function of X (n_samples, n_features), in the units of X (of a data frame the columns of
-        ``encoding_``), returns values on the scale of :meth:`predict_latent`, which does not include them. Needs
+    mean_function : classifier, callable, "auto", "linear" or None, default=None
+        Another model whose predictions class probabilities rest on as well: "auto" is scikit-learn's
+        HistGradientBoostingClassifier. Of a classifier with ``predict_proba`` the log probabilities (with two classes
+        their latent value), times a weight, are added to the latent functions. The weight and the factors of
+        ``calibrate`` are found together, on held-out labels: a model that tells them nothing has the weight zero
+        (``mean_weight_``). What it says of the rows of the fit is predicted out of fold (five folds); then it is fitted
+        to all rows. Where no label has five different rows there is none. "linear" is a logistic regression. A function
+        of X (n_samples, n_features), in the units of X (of a data frame the columns of ``encoding_``), returns values
+        on the scale of :meth:`predict_latent`, which does not include them. Needs
         ``calibrate``, and all rows in memory.
     """
 
     likelihood: str | Likelihood = argument(default="auto", check=None)
     class_weight: Mapping[Any, float] | Literal["balanced"] | None = argument(default=None, check=None)
     calibrate: bool = argument(default=True)
-    mean_function: Callable[[Any], Any] | ClassifierMixin | Literal["linear"] | None = argument(
+    mean_function: Callable[[Any], Any] | ClassifierMixin | Literal["auto", "linear"] | None = argument(
         default=None, check=None
     )
 

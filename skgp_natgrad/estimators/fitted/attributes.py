@@ -91,14 +91,14 @@ def store(estimator, fit, result, calibrate=None):
         n_rejected_steps_=int(report.rejected.sum()),
         n_clipped_steps_=int(report.clipped.sum()),
         jitter_=jitter,
-        plan_=_paragraph(fit.plan, scales, model, result, _of_noise(estimator, fit, result)),
+        plan_=_paragraph(fit, model, result, _of_noise(estimator, fit, result)),
         _x_scale=scales.x,
         _y_scale=scales.y,
         _posterior=model.posterior.read_by(with_variance=True),
         _calibration=model.calibration,
         _dispersion=model.dispersion,
         _neighbours=model.neighbours,
-        _compared=_compared(fit.plan, model, result),
+        _compared=_compared(fit, model, result),
         _fitted_on=_place(fit.plan),
         _rows=_kept_rows(fit),
         _warm_state=_kept_record(fit, result),
@@ -158,8 +158,9 @@ def _dispersion_before(estimator, scale):
     return before._replace(largest=before.largest / variance, least=before.least / variance)
 
 
-def _paragraph(plan, scales, model, result, rest):
+def _paragraph(fit, model, result, rest):
     """What was fitted, and how, for people."""
+    plan, scales, of_mean = fit.plan, fit.scales, _weights(fit, model.calibration)
     settings, masks = plan.settings, result.constants.masks
     algorithm, n_further = settings.algorithm, n_points(masks.further)
     n_inducing = n_points(masks.Z)
@@ -175,9 +176,7 @@ def _paragraph(plan, scales, model, result, rest):
     steps = plan.route.described(settings, len(result.trained.report.elbo))
     kernels = ", ".join(map(_form, model.kernels))
     found = f"{type(plan.likelihood).__name__} likelihood; kernel {kernels} on {_scaling(scales.x)}; {points}; {steps}"
-    weight = getattr(model.calibration, "mean_function", 0.0)
-    of_mean = f"; the mean function has the weight {weight:.3g}" if weight else ""
-    return found + rest + _of_dispersion(model.dispersion) + of_mean + "."
+    return found + rest + _of_dispersion(model.dispersion) + (of_mean and f"; {of_mean}") + "."
 
 
 def _place(plan):
@@ -186,9 +185,16 @@ def _place(plan):
         return placement.described()
 
 
-def _compared(plan, model, result):
+def _weights(fit, calibration):
+    """How much labels that were left out count the process and a mean function beside it: words, none without one."""
+    if fit.attributes.get("mean_function_") is None or not isinstance(calibration, svgp.Calibration):
+        return ""
+    return f"the mean function has the weight {calibration.mean_function:.3g}, the process {calibration.mean:.3g}"
+
+
+def _compared(fit, model, result):
     """What was chosen by the density of rows left out, and by how much, a line for each choice."""
-    lines = []
+    lines, plan = list(filter(None, [_weights(fit, model.calibration)])), fit.plan
     if plan.ahead is not None:
         lines.append(plan.ahead.said(_form, plan.kernels[0]))
     if result.ahead is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 
 import numpy as np
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
@@ -38,11 +39,11 @@ def of_fit(estimator, X, y, classes, weight, goes_on):
     goes_on : bool
         Whether this is a later part of a stream, which keeps the mean function of the first.
     """
-    given = estimator.mean_function
+    given = _named(estimator.mean_function)
     known = given == "linear" if isinstance(given, str) else _is_classifier(given) or callable(given)
     if not (given is None or known) or isinstance(given, type):
         raise ValueError(
-            f"mean_function={given!r} must be None, 'linear', a function of X, or a classifier with fit and "
+            f"mean_function={given!r} must be None, 'auto', 'linear', a function of X, or a classifier with fit and "
             "predict_proba."
         )
     if (estimator.mean_function_ if goes_on else given) is None:
@@ -74,6 +75,14 @@ def at_rows(estimator, X):
     rows, ranks = encoding.further_rows(estimator, X), getattr(estimator, "_class_ranks", None)
     values = _latents(found, rows, estimator.classes_, estimator._rows_of_mean, estimator.likelihood_).T
     return {"known": values if ranks is None else values[np.argsort(ranks)]}
+
+
+def _named(given):
+    """The argument ``mean_function``, with trees in place of "auto"."""
+    if not (isinstance(given, str) and given == "auto"):
+        return given
+    # Early stopping would hold out a part of each class, which classes of one row do not have.
+    return HistGradientBoostingClassifier(early_stopping=False, random_state=0)
 
 
 def _is_classifier(given):
