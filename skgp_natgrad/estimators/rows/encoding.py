@@ -186,7 +186,8 @@ def changing(estimator):
 def blocks(estimator):
     """The columns of numbers of an estimator that are no numbers of X: see `Plan`."""
     found = of(estimator)
-    of_categories = [found.blocks[k] for k in found.categories]
+    every = found.blocks
+    of_categories = [every[k] for k in found.categories]
     indicators = np.flatnonzero(~found.is_level)[len(found.numbers) :, None]
     return tuple(tuple(map(int, block)) for block in [*of_categories, *indicators])
 

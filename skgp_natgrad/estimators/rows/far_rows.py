@@ -40,8 +40,8 @@ def tell(estimator, X):
     with np.errstate(over="ignore", invalid="ignore"):
         beyond = np.maximum(low - X, X - high)
         far = (beyond > _RANGES * (high - low)) & (low < high)
-    far[:, encoding.columns_of_levels(estimator)] = False
     columns = np.flatnonzero(far.any(axis=0))
+    columns = np.setdiff1d(columns, encoding.columns_of_levels(estimator)) if len(columns) else columns
     if not len(columns):
         return
     names = encoding.of(estimator).names if hasattr(estimator, "feature_names_in_") else range(X.shape[1])
