@@ -694,7 +694,7 @@ def test_a_column_that_leaves_what_was_seen_is_named_once(normalize_X, size):
     model = regressor(
         kernel=1.0 * RBF(size, (0.01 * size, 100.0 * size)), normalize_X=normalize_X, max_iter=5
     ).partial_fit(frame, y)
-    with pytest.warns(UserWarning, match=r"Columns of X reach far .*\n.*'age' \((9\d|1[0-2]\d) times as far\)"):
+    with pytest.warns(UserWarning, match=r"Columns of X reach far .*\n.*'age' \((9\d(\.\d)?|1[0-2]\d) times as far\)"):
         model.partial_fit(further, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)

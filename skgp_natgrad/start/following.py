@@ -7,14 +7,12 @@ units exactly. The hyperparameters keep their numbers, now in the new units, and
 from __future__ import annotations
 
 import numpy as np
-from scipy import special
 from scipy.linalg import solve_triangular
 from sklearn.utils import check_random_state
 
 from .._backend.types import Device, NDArray, Seed
 from ..prediction.joint import covariance
-from ..prediction.model import Model, distribution, predict
-from ..prediction.quantiles import cumulative
+from ..prediction.model import Model, predict
 from ..training.batches import Table
 from ..variational import gaussian, streaming
 from .state import prior_mean_of
@@ -24,7 +22,7 @@ _ROWS, _LEAST_NOISE = 500, 1e-8
 # New rows contradict the earlier ones, or surprise the hyperparameters, if something else makes them more likely by so
 # many nats a row, and in all.
 _EACH, _ALL = 0.25, 10.0
-# A normal score of a target is no larger; and the share of the largest that are left out, as gross errors.
+# A residual in deviations is no larger; and the share of the largest that are left out, as gross errors.
 _FURTHEST, _OUTLIERS = 10.0, 0.01
 
 
@@ -68,19 +66,13 @@ def contradicted(model: Model, table: Table, seed: Seed = None, device: Device =
     found : ndarray of bool of shape (T,)
     """
     table = _some(table, seed)
-    mean, var, cov, noise = _joint_moments(model, table, device)
-    found = np.zeros(len(mean), bool)
-    for k, kernel in enumerate(np.resize(np.array(model.kernels, dtype=object), len(mean))):
-        far = np.abs(table.y[k] - mean[k]) / np.sqrt(var[k])
-        # Heavy tails may have no variance.
-        rows = np.flatnonzero(np.isfinite(far) & np.isfinite(var[k]))
-        # One row may be a gross error.
-        rows = rows[np.argsort(far[rows], kind="stable")[: len(rows) - max(1, int(_OUTLIERS * len(rows)))]]
+    found = []
+    for k, (rows, residual, _, cov, noise) in enumerate(_of_targets(model, table, device)):
         prior = model.posterior.prior_mean[k] + (0.0 if table.offset is None else table.offset[k, rows])
-        alone = _at_best_scale(table.y[k, rows] - prior, kernel(table.X[rows]), noise[k, rows])
-        after = _at_best_scale((table.y - mean)[k, rows], cov[k][np.ix_(rows, rows)], noise[k, rows])
-        found[k] = alone - after > max(_ALL, _EACH * len(rows))
-    return found
+        kernel = model.kernels[k % len(model.kernels)]
+        alone = _at_best_scale(table.y[k, rows] - prior, kernel(table.X[rows]) + noise)
+        found.append(alone - _at_best_scale(residual, cov + noise) > max(_ALL, _EACH * len(rows)))
+    return np.array(found)
 
 
 def _some(table, seed):
@@ -90,34 +82,49 @@ def _some(table, seed):
     return table.rows(np.sort(check_random_state(seed).choice(table.n_rows, _ROWS, replace=False)))
 
 
-def _joint_moments(model, table, device):
-    """Means and variances (T, N) of the targets, covariances (T, N, N) of their means, and variances of their noise."""
+def _of_targets(model, table, device):
+    """For each target, rows with one: their indices, residuals, deviations of y, and covariances of mean and noise.
+
+    The rows are in the order of their distance from the mean, without the furthest: one row may be a gross error.
+    """
+    moments = {"device": device, "offset": table.offset, "known": table.known}
+    mean, deviation = predict(model, table.X, "target_moments", **moments)
+    deviation = np.sqrt(deviation)
     # A factor that varies with X multiplies both parts of the variance: beside its covariance no noise might be left.
-    model = model.undispersed
-    cov = covariance(model, table.X, device)
+    cov = covariance(model.undispersed, table.X, device)
+    var = predict(model.undispersed, table.X, "target_moments", **moments)[1]
     # Of the latent functions the first ones are the means.
-    mean, var = predict(model, table.X, "target_moments", device=device, offset=table.offset, known=table.known)
-    noise = np.maximum(var - np.diagonal(cov, axis1=1, axis2=2)[: len(mean)], _LEAST_NOISE) / table.weight
-    return mean, var, cov, noise
+    noise = np.maximum(var - np.diagonal(cov, axis1=1, axis2=2)[: len(mean)], _LEAST_NOISE)
+    for k, residual in enumerate(table.y - mean):
+        far = np.abs(residual) / np.sqrt(var[k])
+        # Heavy tails may have no variance.
+        rows = np.flatnonzero(np.isfinite(far) & np.isfinite(var[k]) & (table.weight > 0.0))
+        rows = rows[np.argsort(far[rows], kind="stable")[: len(rows) - max(1, int(_OUTLIERS * len(rows)))]]
+        of_noise = np.diag(noise[k, rows] / table.weight[rows])
+        yield rows, residual[rows], deviation[k, rows], cov[k][np.ix_(rows, rows)], of_noise
 
 
-def _at_best_scale(residual, cov, noise):
+def _whitened(residual, cov):
+    """Residuals, each beside what those before it let expect, and the logarithm of the root of the determinant."""
+    L = np.linalg.cholesky(cov)
+    return solve_triangular(L, residual, lower=True), np.log(np.diag(L)).sum()
+
+
+def _at_best_scale(residual, cov):
     """The largest log density of residuals under a multiple of their covariance, up to a constant."""
-    n_rows = len(residual)
-    if n_rows == 0:
+    if not len(residual):
         return 0.0
-    L = np.linalg.cholesky(cov + np.diag(noise))
-    mean_square = np.square(solve_triangular(L, residual, lower=True)).mean()
-    return -0.5 * n_rows * np.log(max(mean_square, np.finfo(float).tiny)) - np.log(np.diag(L)).sum()
+    z, half_log_det = _whitened(residual, cov)
+    return -0.5 * len(z) * np.log(max(np.square(z).mean(), np.finfo(float).tiny)) - half_log_det
 
 
 def is_surprised(model: Model, table: Table, device: Device = "auto") -> bool:
     """Whether another deviation would raise the density of the targets by as much as a contradiction costs.
 
-    With z the normal scores of n targets under their predicted distributions, a factor of the deviation of z gains at
-    most n (s^2 - 1 - log s^2) / 2 nats, where s^2 is the mean of z^2. Rows that share what is not known yet, those of a
-    new level of a category or of a part of X without rows, say it once, not each for itself: where z gains as much,
-    the scores count that are left when their correlation is taken away.
+    With z the residuals of n targets in predicted deviations, a factor of the deviation of z gains at most
+    n (s^2 - 1 - log s^2) / 2 nats, where s^2 is the mean of z^2. Rows that share what is not known yet, those of a new
+    level of a category or of a part of X without rows, say it once, not each for itself: so the residuals must gain as
+    much without their correlation.
 
     Parameters
     ----------
@@ -130,43 +137,15 @@ def is_surprised(model: Model, table: Table, device: Device = "auto") -> bool:
     -------
     found : bool
     """
-    table = _some(table, 0)
-    score, seen = _scores(model, table, device)
-    return _gains(score, seen) and _gains(_alone(score, seen, model, table, device), seen)
-
-
-def _scores(model, table, device):
-    """The normal scores of the targets (T, N), and where there is one."""
-    likelihood, *moments, known = distribution(model, table.X, device, None, table.offset, table.known)
-    seen = ~np.isnan(table.y) & (table.weight > 0.0)
-    return special.ndtri(cumulative(likelihood, *moments, np.where(seen, table.y, 0.0), known)), seen
-
-
-def _alone(score, seen, model, table, device):
-    """Scores (T, N) without their correlation: each beside what the smaller ones of its target let expect."""
-    _, _, cov, noise = _joint_moments(model, table, device)
-    score = np.clip(score, -_FURTHEST, _FURTHEST)
-    for k, of_target in enumerate(seen):
-        # Gross errors come last, and so change no other score.
-        rows = np.flatnonzero(of_target)
-        rows = rows[np.argsort(np.abs(score[k, rows]), kind="stable")]
-        of_rows = cov[k][np.ix_(rows, rows)] + np.diag(noise[k, rows])
-        deviation = np.sqrt(np.diag(of_rows))
-        score[k, rows] = solve_triangular(np.linalg.cholesky(of_rows), deviation * score[k, rows], lower=True)
-    return score
-
-
-def _gains(score, seen):
-    """Whether another deviation of the scores (T, N) is clearly more likely."""
-    gain = sum(_gain(each[rows]) for each, rows in zip(score, seen, strict=True))
-    return bool(gain > max(_ALL, _EACH * seen.sum()))
+    gains, n_seen = np.zeros(2), 0
+    for rows, residual, deviation, cov, noise in _of_targets(model, _some(table, 0), device):
+        if len(rows):
+            gains += [_gain(each) for each in (residual / deviation, _whitened(residual, cov + noise)[0])]
+            n_seen += len(rows)
+    return bool(np.all(gains > max(_ALL, _EACH * n_seen)))
 
 
 def _gain(score):
-    """What another deviation of some normal scores gains, without the largest: one row may be a gross error."""
-    square = np.sort(np.clip(score, -_FURTHEST, _FURTHEST) ** 2)
-    square = square[: len(square) - max(1, int(_OUTLIERS * len(square)))]
-    if not len(square):
-        return 0.0
-    ratio = max(square.mean(), np.finfo(float).tiny)
-    return 0.5 * len(square) * (ratio - 1.0 - np.log(ratio))
+    """What another deviation of some normal scores gains."""
+    ratio = max(np.square(np.clip(score, -_FURTHEST, _FURTHEST)).mean(), np.finfo(float).tiny)
+    return 0.5 * len(score) * (ratio - 1.0 - np.log(ratio))

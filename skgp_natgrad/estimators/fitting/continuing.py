@@ -212,9 +212,8 @@ _GROWN, _SHRUNK = 2.0, 1.0 / 3.0
 # Fewer rows do not show that y has shrunk or become another function, or how far X reaches; and the share of rows that
 # may be outliers, at least one row.
 FEWEST, _OUTLIERS = 20, 0.01
-# A warning is given if a column of X reaches this many times as far as in the earlier rows, of which this many are
-# compared.
-_FAR, _MANY = 10.0, 10_000
+# A warning is given if a column of X reaches this many times as far as in the earlier rows.
+_FAR = 10.0
 
 
 def followed(plan, table, scales, previous, estimator, random_state):
@@ -243,7 +242,7 @@ def followed(plan, table, scales, previous, estimator, random_state):
     rows = table.sample
     names = encoding.of(estimator).names if hasattr(estimator, "feature_names_in_") else None
     of_levels = encoding.columns_of_levels(estimator)
-    told = [] if previous.weight < FEWEST else _of_far_columns(rows.X, estimator._ends_of_X, names, of_levels)
+    told = [] if previous.weight < FEWEST else _of_far_columns(rows.X, estimator._range_of_X, names, of_levels)
     normalize_y = estimator._trained_with["normalize_y"]
     if normalize_y and not isinstance(normalize_y, str):
         scales, previous, others = _with_units(plan, rows, scales, previous, estimator, random_state)
@@ -376,17 +375,11 @@ def _of_forgetting(sizes, before, forgets):
     )
 
 
-def ends_of_X(table, before=None):
-    """The least and the largest value of each column of X (2, D) without outliers, joined with those ``before``."""
-    X = table.sample.X
-    ends = np.quantile(X[:: 1 + len(X) // _MANY], [_OUTLIERS, 1.0 - _OUTLIERS], axis=0, method="closest_observation")
-    return ends if before is None else np.stack([np.minimum(ends[0], before[0]), np.maximum(ends[1], before[1])])
-
-
 def _of_far_columns(X, ends, names, of_levels):
     """A list: the warning of columns of X, but those of levels, that reach far beyond the ``ends`` of earlier rows."""
-    middle, half = 0.5 * ends[0] + 0.5 * ends[1], 0.5 * ends[1] - 0.5 * ends[0]
-    with np.errstate(over="ignore"):
+    # A wide table has no range.
+    with np.errstate(over="ignore", invalid="ignore"):
+        middle, half = 0.5 * ends[0] + 0.5 * ends[1], 0.5 * ends[1] - 0.5 * ends[0]
         away = np.sort(np.abs(X - middle) / np.where(half > 0.0, half, 1.0), axis=0)
     ratio = away[: len(X) - max(1, int(_OUTLIERS * len(X)))].max(0, initial=0.0)
     far = np.setdiff1d(np.flatnonzero(ratio > _FAR), of_levels)

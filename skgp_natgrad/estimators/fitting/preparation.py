@@ -151,8 +151,7 @@ def _of_solution(random_state):
 
 def _reach(table, before):
     """The fitted attributes that tell how far X reaches, also in the earlier rows of a stream."""
-    ends, seen = (None, None) if before is None else (before._ends_of_X, before._range_of_X)
-    return {"_ends_of_X": continuing.ends_of_X(table, ends), "_range_of_X": far_rows.range_of(table, seen)}
+    return {"_range_of_X": far_rows.range_of(table, None if before is None else before._range_of_X)}
 
 
 def _leaves_out(likelihood):
