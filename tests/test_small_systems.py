@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import linalg
 
-from skgp_natgrad._backend.small_systems import cholesky_over, lower_solve_over
+from skgp_natgrad._backend.unlocked import cholesky_over, lower_solve_over
 
 
 def definite(rng, n_matrices, size):

@@ -96,22 +96,36 @@ def mirrored(A):
     return A
 
 
-def cholesky_of_sum(A, factor):
-    """The lower Cholesky factor of I + factor * A (M, M), with as much jitter as in `linalg.definite_cholesky`.
+def growing(jitter, first=None):
+    """The jitters that a factorisation tries, one after the other: those of `linalg.jittered_cholesky`."""
+    before = [] if first is None else [first]
+    return before + [jitter * JITTER_GROWTH**attempt for attempt in range(JITTER_ATTEMPTS + 1 - len(before))]
 
-    Only the lower triangle of ``A`` is read.
+
+def jittered_cholesky(A, jitter, first=None, factor=1.0, diagonal=0.0):
+    """The lower Cholesky factor of factor * A + (diagonal + jitter) * I, and the jitter that it needed.
+
+    As of `linalg.jittered_cholesky`. Only the lower triangle of ``A`` (M, M) is read.
     """
-    return _definite_cholesky(A, factor, 1.0)
+    system = np.empty_like(A)
+    for used in growing(jitter, first):
+        np.multiply(A, factor, out=system)
+        system[np.diag_indices(len(A))] += diagonal + used
+        L, failed = _lapack.dpotrf(system.T, lower=0, overwrite_a=1, clean=1)
+        if not failed:
+            return L.T, used
+    return np.full_like(A, np.nan), used
 
 
-def jittered_cholesky(A, jitter):
-    """The lower Cholesky factor of A + jitter * I, and the jitter that it needed: as of `linalg.jittered_cholesky`."""
-    return _cholesky(A, 1.0, 0.0, growing(jitter))
+def definite_cholesky(A, factor=1.0, diagonal=0.0):
+    """The lower Cholesky factor of factor * A + diagonal * I (M, M), as `linalg.definite_cholesky` finds it."""
+    rounding = np.finfo(float).eps * (diagonal * len(A) + factor * np.trace(A))
+    return jittered_cholesky(A, rounding, 0.0, factor, diagonal)[0]
 
 
-def definite_cholesky(A):
-    """The lower Cholesky factor of ``A`` (M, M), as `linalg.definite_cholesky` finds it."""
-    return _definite_cholesky(A, 1.0, 0.0)
+def cholesky_of_sum(A, factor):
+    """The lower Cholesky factor of I + factor * A (M, M), of which only the lower triangle is read."""
+    return definite_cholesky(A, factor, 1.0)
 
 
 def cholesky_over(A):
@@ -131,32 +145,6 @@ def cholesky_over(A):
         A[stop:, start:stop] = _blas.dtrsm(1.0, L, rest.T, side=0, lower=0, trans_a=1, overwrite_b=1).T
         A[start:stop, stop:] = 0.0
     return A
-
-
-def growing(jitter):
-    """The jitters of `jittered_cholesky`, one after the other."""
-    return _growing(jitter, JITTER_ATTEMPTS + 1)
-
-
-def _definite_cholesky(A, factor, diagonal):
-    rounding = np.finfo(float).eps * (diagonal * len(A) + factor * np.trace(A))
-    return _cholesky(A, factor, diagonal, [0.0, *_growing(rounding, JITTER_ATTEMPTS)])[0]
-
-
-def _growing(jitter, n_attempts):
-    return [jitter * JITTER_GROWTH**attempt for attempt in range(n_attempts)]
-
-
-def _cholesky(A, factor, diagonal, jitters):
-    """The factor of factor * A + (diagonal + jitter) I for the first jitter with which there is one, and the jitter."""
-    system = np.empty_like(A)
-    for jitter in jitters:
-        np.multiply(A, factor, out=system)
-        system[np.diag_indices(len(A))] += diagonal + jitter
-        L, failed = _lapack.dpotrf(system.T, lower=0, overwrite_a=1, clean=1)
-        if not failed:
-            return L.T, jitter
-    return np.full_like(A, np.nan), jitter
 
 
 def triangular_inverse(L):

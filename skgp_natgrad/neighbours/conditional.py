@@ -20,11 +20,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._backend import placement, threads
+from .._backend import in_place, placement, threads
 from .._backend.device import n_cores, wide_jit
-from .._backend.linalg import JITTER_ATTEMPTS, JITTER_GROWTH, factor_solve
+from .._backend.linalg import factor_solve
 from .._backend.rows import filled_up
-from .._backend.small_systems import cholesky_over, lower_solve_over
+from .._backend.unlocked import cholesky_over, lower_solve_over
 from ..variational.projection import SMALLEST_VARIANCE
 
 # Most covariances, and most rows, in a block.
@@ -209,10 +209,10 @@ def _factorise(system):
 def _factorise_with_jitter(system, diagonal):
     """The same for one matrix (1, m, m), from its lower triangle and a diagonal (m,); not a number if all fails."""
     rounding = np.finfo(float).eps * diagonal[diagonal < ABSENT].sum()
-    for attempt in range(JITTER_ATTEMPTS):
+    for jitter in in_place.growing(rounding):
         lower = np.tril(system[0], -1)
         system[0] = lower + lower.T
-        np.fill_diagonal(system[0], diagonal + rounding * JITTER_GROWTH**attempt)
+        np.fill_diagonal(system[0], diagonal + jitter)
         if not cholesky_over(system)[0]:
             return
     system[:] = np.nan
