@@ -170,6 +170,22 @@ def test_a_grid_of_32_fits_of_a_classifier_compiles_next_to_nothing_after_its_fi
     assert sum(counts.values()) <= 6, counts
 
 
+@pytest.mark.slow
+def test_a_grid_of_32_fits_by_steps_compiles_next_to_nothing_after_its_first(rng):
+    """The default kernel has one structure: no fold chooses another."""
+    jax.clear_caches()
+    X = rng.normal(size=(403, 4))
+    y = np.sin(2.0 * X[:, 0]) + X[:, 1] + 0.2 * rng.standard_t(3, 403)
+    model = NGDSVGPRegressor(likelihood="student_t", n_inducing=32, max_iter=20, random_state=0)
+    grid = {"learning_rate": [0.01, 0.02, 0.05, 0.1], "batch_size": [64, "auto"]}
+    with count_compilations() as first:
+        model.fit(X[:302], y[:302]).score(X[302:], y[302:])
+    with count_compilations() as counts:
+        GridSearchCV(model, grid, cv=4, refit=False, error_score="raise").fit(X, y)
+    assert sum(first.values()) > 6
+    assert sum(counts.values()) <= 6, counts
+
+
 @pytest.mark.parametrize("kernel", [None, 1.0 * RBF([1.0, 1.0])])
 def test_one_row_more_compiles_nothing(kernel, rng):
     """As in Bayesian optimisation."""
