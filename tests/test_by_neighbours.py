@@ -541,17 +541,6 @@ def test_directions_of_many_measurements_are_found_beside_repeated_and_constant_
     assert np.sqrt(np.mean((model.predict(X[600:]) - y[600:]) ** 2)) < 0.2
 
 
-def test_directions_are_compared_whatever_the_unit_of_weights(rng):
-    X = rng.normal(size=(120, 3))
-    judges, found = neighbours.Judges.of(X, np.arange(0, 120, 4), False), []
-    with device.computation("cpu"):
-        for weight in (np.ones(120), np.full(120, 1.0 / 120)):
-            view = View(svgp.Table(X, np.sin(X[:, :1].T), weight))
-            candidate = refinement.Candidate(matern52, np.inf, (evidence.Best(start_of(view, matern52)[0], 0.0),), 0.0)
-            found.append(search._compared_by_neighbours(view, candidate, judges).density)
-    assert found[0] == pytest.approx(found[1], abs=1e-9)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("of_labels", [False, True])
 def test_weights_tell_what_is_more_and_not_how_much_there_is(rng, monkeypatch, of_labels):

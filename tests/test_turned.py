@@ -112,7 +112,7 @@ def split_of(rng, X, y, n_rows):
 @pytest.mark.slow
 def test_a_function_of_one_direction_is_found(rng):
     view, parts, candidate = split_of(rng, *ridge_of(rng, 250), 120)
-    found, _, better = turned.first(view, parts, candidate, lambda view, each: each)
+    found, _, better = turned.first(view, parts, candidate)
     assert better.density > candidate.density + 0.1
     kernel = found.to_sklearn(matern52, better.best[0].hyperparameters.kernel)
     along = kernel.k2.matrix[:, 0] @ [1.0, -1.0, 1.0, 0.5] / np.sqrt(3.25)
@@ -131,11 +131,11 @@ def test_columns_stay_where_directions_do_not_predict_better(rng):
     X = rng.uniform(-1.0, 1.0, size=(250, 3))
     y = np.sin(4.0 * X[:, 0]) + 0.1 * rng.normal(size=250)
     view, parts, candidate = split_of(rng, X, y, 120)
-    found, same, best = turned.first(view, parts, candidate, lambda view, each: each)
+    found, same, best = turned.first(view, parts, candidate)
     assert found is None
     assert (same, best) == (parts, candidate)
     two = split_of(rng, X[:, :2], y, 120)
-    assert turned.first(*two, None)[0] is None
+    assert turned.first(*two)[0] is None
 
 
 def test_the_lengthscales_of_the_next_round_are_those_of_the_same_metric(rng):

@@ -33,7 +33,7 @@ from .restarts import distinct, places
 # Rows that are treated at a time: their covariances are computed, factorised and pulled back. With 100 an evaluation of
 # 400 rows took .75 to .9 of the time that it took with 50, with 200 a little less; but the starts are compared by 100.
 _BLOCK_ROWS = 100
-# Most iterations of L-BFGS: beyond them some hundred rows overfit (on power .674 nats a row in place of .694).
+# Most iterations of L-BFGS: to the end some hundred rows overfit.
 _ITERATIONS = 14
 # Factors of lengthscales and noise that give further starts, and the number of rows that compares the starts.
 _SHORTER, _LESS_NOISE = (1.0, 0.3, 0.1, 0.03), (1.0, 0.1)

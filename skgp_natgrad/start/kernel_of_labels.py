@@ -91,7 +91,8 @@ class _Candidates:
         parts = splits(view.table, self._rows, self._n_rows)
         firsts = [self.firsts[index], *(search.smooth_one(view, parts, tie, effort) for tie in effort.ties[1:])]
         makes = search.makes_of(view, OF_LABELS)
-        for each in search.ranked_in(view, parts, firsts, makes, effort, []):
+        found = search.kernels_in(view, parts, firsts, makes, effort)
+        for each in sorted(found, key=lambda each: -each.density):
             best.setdefault(each.make, each)
         return list(best.values())
 

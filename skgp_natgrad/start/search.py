@@ -11,7 +11,6 @@ show how badly it predicts. Training by steps has one sum, whatever the table.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from typing import NamedTuple
 
@@ -19,9 +18,9 @@ import numpy as np
 
 from .._backend import threads
 from ..solve.held_out_labels import Densities
-from . import dense, evidence, neighbours, sizes, turned
+from . import dense, evidence, sizes, turned
 from .candidates import COLUMNS, OF_MEASUREMENTS, matern52, seasonal
-from .refinement import Ahead, Candidate, on_other_splits, raced, refined, verdict_by_neighbours
+from .refinement import Ahead, Candidate, on_other_splits, raced, refined
 from .scale import MANY_COLUMNS
 from .splits import FEWEST_OUTSIDE, Shuffled, in_order, in_random_order, splits
 from .targets import standardised
@@ -39,8 +38,6 @@ _LEAST_GAIN = 0.02
 # If none does, the shortest lengthscale, as a multiple of sqrt(D) standard deviations: under shorter ones every row
 # explains itself.
 _SMOOTH = 1.0
-# Rows of a large table, and neighbours of each, by which directions are compared with columns.
-_JUDGES, _NEIGHBOURS = 400, 200
 # Evenly drawn rows are tried if they raise the share of the rarest label by more than this factor.
 _MUCH_MORE = 2.0
 # Functions that take a `View` and return further kernels that its targets suggest.
@@ -125,20 +122,18 @@ def best_kernels(
         return [viewed(*pair, coarse, noises, shortest, blocks) for pair in with_units(tables, in_common_unit)]
 
     views, firsts, n_rows, effort = begun(views_of, rows, may_be_noise=not is_dense)
+    turns = compares and effort.predicts and not (of_labels or tables[0].per_target or rows.is_small(n_rows))
+    found = _candidates(views, firsts, rows, n_rows, effort, makes_of(views[0], makes), turns)
     if is_dense:
-        return _of_dense(views, rows, n_rows, effort, firsts, of_labels, makes_of(views[0], makes))
-    is_small = rows.is_small(n_rows)
-    index, further = _best_view(firsts, _further(views[0], splits(views[0].table, rows, n_rows), firsts[0]))
-    view, parts = views[index], splits(views[index].table, rows, n_rows)
-    more = threads.for_each(lambda tie: smooth_one(view, parts, tie, effort), effort.ties[1:])
-    firsts, makes = [firsts[index], *more], makes_of(view, makes)
-    ranked = ranked_in(view, parts, firsts, makes, effort, further)
+        return _of_dense(views, rows, found, of_labels)
     if not compares:
-        ranked = [each for each in ranked if each.make is not matern52] or ranked
-    ranked = [(view, each) for each in ranked[: n_best if effort.predicts and not is_small else 1]]
-    if effort.predicts and not is_small and compares and not tables[0].per_target:
-        ranked = _with_directions(view, parts, ranked, firsts, makes, effort)
-    return index, _at_more_rows(ranked, rows.merged(view.table, sizes.EVIDENCE_ROWS))
+        found = [each for each in found if each[-1].make is not matern52] or found
+    ranked = sorted(found, key=lambda each: -each[-1].density)
+    index = ranked[0][0]
+    # One table has one scaling.
+    ranked = [(view, each) for of_scaling, view, each in ranked if of_scaling == index]
+    ranked = ranked[: n_best if effort.predicts and not rows.is_small(n_rows) else 1]
+    return index, _at_more_rows(ranked, rows.merged(views[index].table, sizes.EVIDENCE_ROWS))
 
 
 def begun(views_of, rows, may_be_noise):
@@ -186,19 +181,6 @@ def _at_more_rows(ranked, rows):
     return found
 
 
-def _with_directions(view, parts, ranked, firsts, makes, effort):
-    """The best kernels in their views; before them the best one on directions, if it is better."""
-    best = max(firsts, key=lambda each: each.density)
-    other, parts, first = turned.first(view, parts, best)
-    if other is None:
-        return ranked
-    found = ranked_in(other, parts, [first], makes, effort, [])[0]
-    if not found.density > ranked[0][1].density + turned.CLEARLY:
-        return ranked
-    # If only one kernel is asked for, nothing will compare several.
-    return [(other, found), *(ranked if len(ranked) > 1 else [])]
-
-
 def _smooth_ones(views, rows, n_rows, effort):
     """The candidate of the first kernel in each view."""
 
@@ -214,63 +196,44 @@ def _predict_nothing(candidates, parts):
     return max(each.density for each in candidates) < of_noise + _LEAST_GAIN
 
 
-def _of_dense(views, rows, n_rows, effort, firsts, of_labels, makes):
-    """The result of `best_kernels` by `dense`: each kernel under each scaling, or under one if columns are many.
+def _candidates(views, firsts, rows, n_rows, effort, makes, turns):
+    """Each kernel under each scaling, or under the best one if columns are many: (index, view, `Candidate`).
 
-    For measurements there are those on directions, too.
+    If ``turns``, also on directions where these suit the first kernel better than columns.
     """
-    best = int(np.argmax([first.density for first in firsts]))
-    few_columns = min(views[0].n_columns, views[0].n_features) < MANY_COLUMNS
-
-    def of_view(view, parts, firsts):
-        others = [make for make in makes[1:] if _suits(make, view.n_columns)]
-        return [*firsts, *(_like(view, parts, make, firsts[0]) for make in others)]
 
     def of_scaling(index):
         view, parts = views[index], splits(views[index].table, rows, n_rows)
-        more = [smooth_one(view, parts, tie, effort) for tie in effort.ties[1:]]
-        found = of_view(view, parts, [firsts[index], *more])
-        found += _further(view, parts, firsts[index]) if index == 0 else []
-        if of_labels or index != best or not turned.suits(view):
-            return [(index, view, each) for each in found]
-        compared = functools.partial(_compared_by_neighbours, judges=_judges(views[0].table, rows))
-        first = max(found[: 1 + len(more)], key=lambda each: each.density)
-        other, parts, first = turned.first(view, parts, compared(view, first), compared)
-        on_directions = [] if other is None else of_view(other, parts, [first])
-        return [(index, view, each) for each in found] + [(index, other, each) for each in on_directions]
+        of_ties = [firsts[index], *(smooth_one(view, parts, tie, effort) for tie in effort.ties[1:])]
+        # What targets suggest is a matter of distances in X, which the first scaling keeps.
+        further = _further(view, parts, firsts[index]) if index == 0 else []
+        found = [(index, view, each) for each in [*kernels_in(view, parts, of_ties, makes, effort), *further]]
+        best = max(of_ties, key=lambda each: each.density)
+        other, parts, first = turned.first(view, parts, best) if turns else (None, parts, best)
+        on_directions = [] if other is None else kernels_in(other, parts, [first], makes, effort)
+        return found + [(index, other, each) for each in on_directions]
 
-    found = threads.for_each(of_scaling, range(len(views)) if few_columns else [best])
+    few_columns = min(views[0].n_columns, views[0].n_features) < MANY_COLUMNS
+    best = int(np.argmax([first.density for first in firsts]))
+    return list(itertools.chain(*threads.for_each(of_scaling, range(len(views)) if few_columns else [best])))
+
+
+def kernels_in(view, parts, firsts, makes, effort):
+    """The candidates of all kernels in a view; only those of the first kernel, ``firsts``, if it predicts nothing."""
+    makes = [make for make in makes[1:] if _suits(make, view.n_columns)] if effort.predicts else []
+    pairs = itertools.product(firsts, makes)
+    return [*firsts, *threads.for_each(lambda pair: _like(view, parts, *pair), list(pairs))]
+
+
+def _of_dense(views, rows, candidates, of_labels):
+    """The result of `best_kernels` by `dense`."""
 
     def evenly(view):
         if not of_labels or rows.gain_of_rarest(view.table) <= _MUCH_MORE:
             return []
         return [standardised(rows.evenly_merged(view.table, sizes.EVIDENCE_ROWS))]
 
-    return dense.best_kernels(views, list(itertools.chain(*found)), rows, sizes.EVIDENCE_ROWS, of_labels, evenly)
-
-
-def _judges(table, rows):
-    """Some of the rows outside the final evidence, whose predictions from neighbours compare directions."""
-    judges = neighbours.Judges.of(table.X, rows.outside(sizes.EVIDENCE_ROWS), False)
-    some = np.linspace(0, len(judges.index) - 1, min(len(judges.index), _JUDGES)).round().astype(int)
-    return judges._replace(index=judges.index[some])
-
-
-def _best_view(firsts, further):
-    """Position of the view with the best candidate, and its ``further`` ones: the first, which keeps distances in X."""
-    index = int(np.argmax([first.density for first in firsts]))
-    if any(each.density > firsts[index].density for each in further):
-        index = 0
-    return index, further if index == 0 else []
-
-
-def ranked_in(view, parts, firsts, makes, effort, further):
-    """The candidates of all kernels, best first; only of the first kernel, in ``firsts``, if it predicts nothing."""
-    if not effort.predicts:
-        return sorted([*firsts, *further], key=lambda each: -each.density)
-    pairs = [(make, first) for first in firsts for make in makes[1:] if _suits(make, view.n_columns)]
-    others = threads.for_each(lambda pair: _like(view, parts, *pair), pairs)
-    return sorted([*firsts, *further, *others], key=lambda each: -each.density)
+    return dense.best_kernels(views, candidates, rows, sizes.EVIDENCE_ROWS, of_labels, evenly)
 
 
 def _further(view, parts, first):
@@ -327,7 +290,7 @@ def _smooth_of(view, rows, tie, effort):
     return max(level, key=lambda each: each.hyperparameters.noise)
 
 
-def _like(view, parts, make, first):
+def _like(view, parts, first, make):
     """The candidate of another kernel, started at the lengthscales of a Matern 5/2."""
     best = first.best[0].hyperparameters
     start, bounds, prior = view.start(make, view.length_scale(best.kernel), best.noise, first.tie)
@@ -345,10 +308,3 @@ def _judged(make, tie, best, parts):
     has_one = not any(each.per_target for part in parts for each in (part.rows, part.others))
     held_out = Densities(*(in_order(each, parts) for each in zip(*found, strict=True))) if has_one else None
     return Candidate(make, tie, tuple(best), density, held_out)
-
-
-def _compared_by_neighbours(view, candidate, judges):
-    """The candidate with the density of predictions from neighbours."""
-    table = dense.weighted(view, False).table
-    densities, _ = verdict_by_neighbours(table, candidate.best[0].hyperparameters, judges, _NEIGHBOURS)
-    return candidate._replace(density=densities.mean)

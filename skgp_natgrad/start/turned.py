@@ -97,7 +97,7 @@ def suits(view):
     return COLUMNS[0] <= view.n_columns <= COLUMNS[1] and not view.blocks
 
 
-def first(view, parts, candidate, compared=lambda view, candidate: candidate):
+def first(view, parts, candidate):
     """Matern 5/2 on the best directions, if they predict held-out rows clearly better than the columns.
 
     Parameters
@@ -106,9 +106,7 @@ def first(view, parts, candidate, compared=lambda view, candidate: candidate):
     parts : list of Split
         One split of its rows.
     candidate : Candidate
-        The best Matern 5/2 in ``view``, with the density by which it is compared.
-    compared : callable, optional
-        Takes a view and a candidate; returns it with the density by which it is compared.
+        The best Matern 5/2 in ``view``.
 
     Returns
     -------
@@ -119,10 +117,7 @@ def first(view, parts, candidate, compared=lambda view, candidate: candidate):
     best = None, parts, candidate
     while suits(view):
         found = _turned(view, parts, *best)
-        if found is None:
-            return best
-        found = *found[:2], compared(found[0], found[2])
-        if not found[2].density > best[2].density + CLEARLY:
+        if found is None or not found[2].density > best[2].density + CLEARLY:
             return best
         best = found
     return best
