@@ -13,7 +13,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteK
 from sklearn.metrics import log_loss
 
 from skgp_natgrad import Constant, NGDSVGPClassifier, NGDSVGPRegressor, svgp
-from skgp_natgrad._backend import memory
+from skgp_natgrad._backend import memory, placement
 from skgp_natgrad.kernels import Laplacian
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, RobustMax, Softmax, StudentT
 from skgp_natgrad.prediction import calibration, posterior
@@ -108,7 +108,8 @@ def test_the_same_seed_gives_the_same_fit(fitted, diabetes):
         ({"solver": "evidence", "n_inducing": 20}, "evidence"),
     ],
 )
-def test_arguments_of_many_steps_are_honoured(arguments, solver):
+def test_arguments_of_many_steps_are_honoured(arguments, solver, monkeypatch):
+    monkeypatch.delenv(placement.SWITCH, raising=False)
     from skgp_natgrad.estimators.arguments import reading
     from skgp_natgrad.estimators.rows.inputs import Targets
 

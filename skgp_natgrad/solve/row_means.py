@@ -12,12 +12,14 @@ this mean is better than that of the inducing points, which treats the rest of t
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._backend import in_place
+from .._backend import in_place, placement
 from .._backend.device import wide_jit
 from .._backend.in_place import Tiles
 from .._backend.repeated import among
@@ -30,6 +32,8 @@ from .system import Means, points_of, whitened
 
 # Inducing points of the preconditioner, and rows whose covariances with them are computed at once.
 _POINTS, _BLOCK_ROWS = 2000, 2048
+# Rows whose covariances with all rows XLA computes at once, for a product.
+_ROWS_OF_PRODUCT = 256
 # Largest share of all rows in one fold of the left-out rows, and most folds.
 _SHARE, _MOST_FOLDS = 0.1, 5
 # The tolerance and most steps of conjugate gradients. Pol takes 54 steps, kin40k 40. Under a smooth kernel with hardly
@@ -91,6 +95,38 @@ def _tile(log_kernel, first, second):
     return exponential(log_kernel)(first, second).astype(jnp.float32)
 
 
+class _Products:
+    """The products of `Tiles` by XLA, which computes the tiles of some rows anew each time."""
+
+    def __init__(self, log_kernel, X):
+        self._n_rows, self._where = len(X), placement.current()
+        self._size = self._where.rounded_up(-(-len(X) // _ROWS_OF_PRODUCT)) * _ROWS_OF_PRODUCT
+        self._of_all = self._where.replicated((log_kernel, filled_up(X, self._size)), now=True)
+        self._own = self._where.rows(filled_up(X, self._size), -2, now=True)
+
+    def __matmul__(self, V):
+        V = filled_up(V, self._size, value=0.0)
+        return np.asarray(_product(self._where.mesh, *self._of_all, V, self._own))[: self._n_rows]
+
+
+@functools.partial(wide_jit, static_argnums=0)
+def _product(mesh, log_kernel, X, V, own):
+    return placement.on_each(mesh, _product_of_rows, (None, None, None, 0), (0,))(log_kernel, X, V, own)[0]
+
+
+def _product_of_rows(log_kernel, X, V, own):
+    kernel = exponential(log_kernel)
+    # Single precision within a tile, as of `Tiles`.
+    V = V.astype(jnp.float32)
+    of_all, V, of_own = (each.reshape(-1, _ROWS_OF_PRODUCT, each.shape[1]) for each in (X, V, own))
+
+    def of_block(some):
+        tiles = jax.vmap(lambda X: kernel(some, X).astype(jnp.float32))(of_all)
+        return (tiles @ V).astype(float).sum(0)
+
+    return (jax.lax.map(of_block, of_own).reshape(len(own), -1),)
+
+
 def n_bytes(n_rows, n_targets):
     """The memory for the mean on so many rows: tiles, whitened rows, and the preconditioner of each column."""
     return Tiles.n_bytes(n_rows) + 8 * _POINTS * n_rows + 16 * _POINTS**2 * n_targets * (1 + _MOST_FOLDS)
@@ -109,7 +145,10 @@ def solve(problem, random_state):
         rows, columns = problem.index[fold == i], slice((1 + i) * n_targets, (2 + i) * n_targets)
         weight[rows, columns] = np.maximum(weight[rows, columns] - problem.left_out[:, fold == i].T, 0.0)
     noise, Y = np.tile(problem.noise, 1 + n_folds), np.tile(problem.y.T, (1, 1 + n_folds))
-    K = Tiles(lambda i, j: _tile(problem.log_kernel, X[i], X[j]), n_rows)
+    if placement.on_one_cpu():
+        K = Tiles(lambda i, j: _tile(problem.log_kernel, X[i], X[j]), n_rows)
+    else:
+        K = _Products(problem.log_kernel, X)
     preconditioner = Preconditioner.of(*_explained(problem), noise, weight)
     alpha = conjugate_gradients(K, noise, weight, Y, preconditioner, _TOLERANCE, _STEPS)
     if alpha is None:
