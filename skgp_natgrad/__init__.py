@@ -1,7 +1,7 @@
 """Sparse variational Gaussian processes trained by natural gradients, for scikit-learn."""
 
 from . import inspection, kernels, likelihoods, metrics, model_selection, objectives, priors, svgp
-from . import paper as _paper  # noqa: F401 - It adds its bases and parameterizations to those of the house.
+from . import paper as _paper  # noqa: F401 - It adds its parts to the tables of the house.
 from ._backend import __version__
 from .estimators.classifier import NGDSVGPClassifier
 from .estimators.regressor import NGDSVGPRegressor

@@ -5,6 +5,7 @@ Each solver, basis and parameterization declares its requirements; `check` compa
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import optax
@@ -87,9 +88,26 @@ SOLVERS = {
     "evidence": Solver(one_step=True, optimizes=False, step_sizes=()),
 }
 
-# Mean solvers that step along the natural gradient of the mean-only weights.
-NATURAL_MEAN_SOLVERS = ("natural", "diagonal")
-MEAN_SOLVERS = ("adam", *NATURAL_MEAN_SOLVERS, "exact")
+
+class MeanSolver(NamedTuple):
+    """A solver that steps along a natural gradient of the mean-only weights, apart from the optimizer.
+
+    Attributes
+    ----------
+    metric : callable
+        ``(basis, kernel, factor, points, masks, jitter) -> array (G,) or (G, G)``.
+    step : callable
+        ``(bound_of_a, value, gradient, state, gamma, dtype) -> array (K, G)``, the weights after a step; ``bound_of_a``
+        returns the batch's bound of weights, ``value`` and ``gradient`` are those at the state's parameters.
+    """
+
+    metric: Callable
+    step: Callable
+
+
+# The folder `paper` adds its own, as others may.
+NATURAL_MEAN_SOLVERS = {}
+MEAN_SOLVERS = ("adam", "natural", "diagonal", "exact")
 
 
 def is_collapsed(algorithm, closed_form):

@@ -16,7 +16,7 @@ from ..variational.model import has_closed_form
 from ..variational.parameterizations import within_blocks
 from . import adaptive_gamma
 from .algorithm import NATURAL_MEAN_SOLVERS, SOLVERS
-from .mean_weights import natural_mean_step, with_a
+from .mean_weights import with_a
 from .optimizer import optimizer_step, point_rate_of
 from .state import Report
 from .whitening import mean_at, whitened_anew
@@ -70,7 +70,7 @@ def step(state, constants, batch, gamma, rate, algorithm):
         gain = adaptive_gamma.updated(gain, q, natural_gradient.direction(q, dm, dS), batch.correlation)
         gamma = jnp.minimum(gamma, gain.gamma)
     if algorithm.mean_solver in NATURAL_MEAN_SOLVERS:
-        a = natural_mean_step(
+        a = NATURAL_MEAN_SOLVERS[algorithm.mean_solver].step(
             lambda a: bound_of(with_a(parameters, a), q.mean, q.cov)[0], value, gradient, state, gamma, batch.X.dtype
         )
         gradient = with_a(gradient, jnp.zeros_like(a))
