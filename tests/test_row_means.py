@@ -3,6 +3,7 @@
 import pickle
 import warnings
 
+import jax
 import numpy as np
 import pytest
 from scipy import stats
@@ -10,8 +11,10 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
-from skgp_natgrad._backend import in_place, processes
+from skgp_natgrad._backend import in_place, placement, processes
+from skgp_natgrad._backend.device import computation
 from skgp_natgrad._backend.in_place import Tiles
+from skgp_natgrad.kernels import from_sklearn
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.prediction import posterior
 from skgp_natgrad.solve import row_means
@@ -83,6 +86,16 @@ def test_a_matrix_that_is_not_positive_has_no_solution(rng):
     assert conjugate_gradients(np.full((40, 40), np.nan), noise, weight, Y, preconditioner, 1e-6, 50) is None
 
 
+@pytest.mark.parametrize("n", [200, 700])
+def test_products_by_xla_are_those_of_tiles(n, rng):
+    """Of whole and of padded blocks of rows."""
+    X, V = rng.normal(size=(n, 2)), rng.normal(size=(n, 3))
+    log_kernel = jax.tree.map(np.log, from_sklearn(KERNEL, 2).value)
+    with computation():
+        tiles = Tiles(lambda i, j: row_means._tile(log_kernel, X[i], X[j]), n)
+        np.testing.assert_allclose(row_means._Products(log_kernel, X) @ V, tiles @ V, rtol=0.0, atol=1e-4)
+
+
 class InDouble:
     """In the place of `Tiles`: the matrix as it is."""
 
@@ -130,6 +143,7 @@ def in_parts(monkeypatch):
 
 
 def in_double(monkeypatch):
+    monkeypatch.delenv(placement.SWITCH, raising=False)
     monkeypatch.setattr(row_means, "Tiles", InDouble)
     monkeypatch.setattr(row_means, "_tile", row_means.wide_jit(lambda log_kernel, *X: exponential(log_kernel)(*X)))
 
