@@ -125,6 +125,21 @@ def test_equal_rows_are_no_neighbours(rng):
     assert not np.any(near // 2 == np.arange(40)[:, None] // 2)
 
 
+def test_rows_without_weight_are_no_neighbours(rng):
+    """As if they were not there, however near they are."""
+    view = view_of(rng)
+    start, judges = start_of(view, matern52)[0], np.arange(5)
+    X, y, weight = view.table[:3]
+    near = X[judges] + 1e-3 * rng.normal(size=(5, X.shape[1])) * view.varies
+    more = np.concatenate([X, near]), np.concatenate([y, 9.0 + y[:, judges]], axis=1), np.append(weight, np.zeros(5))
+    found = [
+        neighbours.verdict(start, table, neighbours.Judges(judges, groups(table.X), False), 10)
+        for table in (view.table, svgp.Table(*more))
+    ]
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9)
+
+
 @pytest.mark.slow
 def test_a_row_with_fewer_neighbours_than_others(rng):
     """What is missing says nothing: the density is that of the neighbours that are there."""
@@ -319,13 +334,23 @@ def test_a_given_kernel_stays_where_judges_prefer_it(rng, monkeypatch):
     view, rows = View(table), Shuffled(*in_random_order(table, np.random.RandomState(0)))
     start, bounds, _ = start_of(view, matern52, 0.5, 0.01)
     spoilt = evidence.Best(start._replace(noise=np.log(100.0)), 0.0)
+    training, judging, verdict = [], [], dense.verdict_by_neighbours
+
+    def judged(table, hyperparameters, judges, n_neighbours):
+        judging.append(judges.index)
+        return verdict(table, hyperparameters, judges, n_neighbours)
+
+    monkeypatch.setattr(dense, "verdict_by_neighbours", judged)
     with device.computation("cpu"):
-        monkeypatch.setattr(by_neighbours, "maximise", lambda *_: spoilt)
+        monkeypatch.setattr(by_neighbours, "maximise", lambda *given: training.append(given[3].index) or spoilt)
         assert dense.trained(start, bounds, view.table, rows, 80, False) is start
         better = evidence.Best(start, 0.0)
         monkeypatch.setattr(by_neighbours, "maximise", lambda *_: better)
         found = dense.trained(spoilt.hyperparameters, bounds, view.table, rows, 80, False)
     assert found is start
+    # No row judges what it has trained, or that of which it was evidence.
+    assert len(judging) == 4
+    assert not np.isin(np.concatenate(judging), [*rows.order[:80], *np.concatenate(training)]).any()
 
 
 def test_nothing_is_trained_where_nothing_is_free(rng):

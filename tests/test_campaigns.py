@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from .conftest import campaign
+from .conftest import EXAMPLES, campaign
 
-shared = campaign("_campaign")
+shared, faults = (campaign(name) for name in ("_campaign", "faults"))
 
 
 @pytest.fixture
@@ -69,3 +69,38 @@ def test_growth_is_that_after_the_first_fits():
     first, last, slope = shared.growth(resident)
     assert (first, last) == (500.0, 649.5)
     np.testing.assert_allclose(slope, 0.5)
+
+
+def test_a_fault_must_be_noticed_and_its_text_must_be_there(tmp_path, monkeypatch):
+    """In a package of one line, of which one test says that it doubles."""
+    source, copy = tmp_path / "source", tmp_path / "copy"
+    monkeypatch.setattr(faults, "ROOT", source)
+    monkeypatch.setattr(faults, "COPIED", ("skgp_natgrad", "tests"))
+    for name, lines in {
+        "skgp_natgrad/doubled.py": ("def doubled(x):", "    return 2 * x"),
+        "tests/test_doubled.py": (
+            "from skgp_natgrad.doubled import doubled",
+            "def test_it():",
+            "    assert doubled(3) == 6",
+        ),
+    }.items():
+        (source / name).parent.mkdir(parents=True)
+        (source / name).write_text("\n".join(lines))
+
+    def fault(text, instead):
+        return faults.Fault("a fault", "doubled.py", text, instead, ("doubled",))
+
+    of_package = faults.Copy(copy)
+    found = faults.perform(0, of_package, [fault("2 * x", "3 * x")])
+    assert found == {"outcome": "caught", "fault": "a fault", "test": "test_doubled.py::test_it"}
+    with pytest.raises(AssertionError, match="a fault: no test in doubled fails"):
+        faults.perform(0, of_package, [fault("2 * x", "x * 2")])
+    with pytest.raises(LookupError, match="out of date, since its text occurs 2 times in skgp_natgrad/doubled"):
+        faults.perform(0, of_package, [fault("x", "y")])
+    assert (copy / "skgp_natgrad/doubled.py").read_text() == (source / "skgp_natgrad/doubled.py").read_text()
+
+
+def test_there_are_thirty_faults_with_tests():
+    assert len({each.name for each in faults.FAULTS}) == len(faults.FAULTS) == 30
+    tests = {name for each in faults.FAULTS for name in each.tests}
+    assert all((EXAMPLES.parent / "tests" / f"test_{name}.py").exists() for name in tests)

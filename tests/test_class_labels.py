@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 from scipy import integrate, stats
-from scipy.special import expit
+from scipy.special import expit, softmax
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from sklearn.metrics import log_loss
@@ -361,6 +361,25 @@ def test_a_shared_covariance_in_all_that_a_model_does(rng):
     before = model.predict_proba(X)
     model.set_params(max_iter=100).partial_fit(X, y)
     assert np.abs(model.predict_proba(X) - before).max() < 0.2
+
+
+def test_probabilities_and_draws_are_those_of_calibrated_latent_functions(rng):
+    """In the order of the labels; by how often they occur, it is another one."""
+    X = rng.normal(size=(120, 1))
+    y = np.array(["c", "b", "a"])[np.digitize(X[:, 0] + 0.2 * rng.normal(size=120), [-0.4, 1.0])]
+    kernel = ConstantKernel(0.3, "fixed") * RBF(1.0, "fixed")
+    model = NGDSVGPClassifier(kernel, likelihood="softmax", random_state=0).fit(X, y)
+    rows = np.linspace(-2.0, 1.5, 6)[:, None]
+    mean, std = model.predict_latent(rows, return_std=True)
+    of_mean, of_deviation = model.calibration_
+    draws = rng.standard_normal((20_000, *mean.shape))
+    plain, found = (softmax(a * mean + b * std * draws, -1).mean(0) for a, b in ((1.0, 1.0), (of_mean, of_deviation)))
+    # Otherwise nothing would be seen of the calibration.
+    assert np.abs(found - plain).max() > 0.05
+    np.testing.assert_allclose(model.predict_proba(rows), found, atol=0.02)
+    labels = model.sample_y(rows, 4000, random_state=0, joint=False)
+    shares = (labels[..., None] == np.array(["a", "b", "c"])).mean(1)
+    np.testing.assert_allclose(shares, found, atol=0.04)
 
 
 @pytest.mark.slow

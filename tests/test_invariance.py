@@ -36,6 +36,15 @@ def renamed(y, n_classes):
     return np.array(list("abcdefgh"))[rank][y], rank
 
 
+def test_lengthscales_follow_their_columns(rng):
+    """With few rows they are in proportion to the columns' deviations, wherever a column stands."""
+    X, y = rng.normal(size=(15, 3)) * [1.0, 10.0, 100.0], rng.normal(size=15)
+    for order in ([0, 1, 2], [1, 2, 0], [2, 0, 1]):
+        kernel = NGDSVGPRegressor(normalize_X=False, random_state=0).fit(X[:, order], y).kernel_
+        ratio = kernel.k2.length_scale / X[:, order].std(0)
+        assert_allclose(ratio, ratio[0], rtol=1e-6)
+
+
 # -- the order of the rows -------------------------------------------------------------------
 
 

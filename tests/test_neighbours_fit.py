@@ -315,6 +315,21 @@ def test_other_units_and_further_rows_are_those_of_one_table(rng):
         assert np.allclose(getattr(found, name), getattr(whole, name), rtol=1e-12)
 
 
+def test_predictions_in_other_units_are_the_same_in_these(rng):
+    X, y, noise = rng.normal(size=(12, 2)), rng.normal(size=(2, 12)), rng.uniform(0.1, 1.0, size=(2, 12))
+    here, unit = Neighbours.of(X, y, noise, 5), np.array([[2.0], [0.5]])
+    own = tuple(kernels.from_sklearn(1.5 * RBF(length), 2).value for length in (0.7, 1.1))
+    there = tuple(
+        kernels.from_sklearn(1.5 / size**2 * RBF(length), 2).value
+        for size, length in zip(unit[:, 0], (0.7, 1.1), strict=True)
+    )
+    with computation("cpu"):
+        mean, variance = here.moments(own, X[:3] + 0.1)
+        found = here.in_units(unit).moments(there, X[:3] + 0.1)
+    np.testing.assert_allclose(found[0], mean / unit, rtol=1e-9)
+    np.testing.assert_allclose(found[1], variance / unit**2, rtol=1e-9)
+
+
 @pytest.mark.slow
 def test_where_neighbours_have_no_effect_a_number_is_warned_of(rng):
     X, y, _ = table(rng)

@@ -247,6 +247,25 @@ def test_a_search_of_few_rows_must_be_better_by_a_standard_error(rng):
             assert (few_rows.better(plan, plain, found, table) is not None) == is_taken
 
 
+def test_copies_do_not_tell_few_rows_what_they_are(rng):
+    """Of noise that is measured twice, only the other rows say what a row is: nothing."""
+    X, y = np.repeat(rng.normal(size=(14, 2)), 2, axis=0), np.repeat(rng.normal(size=14), 2)
+    table = Table(X, (y + 0.01 * rng.normal(size=28))[None], np.ones(28))
+    densities = few_rows.plain(svgp.Plan(None, Gaussian()), table).densities
+    assert densities.mean < stats.norm.logpdf(y).mean() + 0.2
+
+
+def test_no_other_kernel_of_the_search_predicts_better(rng):
+    X = rng.normal(size=(60, 10))
+    table = Table(X, (X @ rng.normal(size=10))[None] + 0.1 * rng.normal(size=(1, 60)), np.ones(60))
+    found, alone = (
+        search.best_kernels([table], np.random.RandomState(0), makes=makes)[1][0].density
+        for makes in (OF_MEASUREMENTS, OF_MEASUREMENTS[:1])
+    )
+    # A linear function is told from a smooth one.
+    assert found > alone + 0.03
+
+
 def test_a_constant_output_does_not_end_the_search(rng):
     X = rng.normal(size=(60, 2))
     y = np.sin(3.0 * X[:, 0])
