@@ -108,6 +108,11 @@ def test_it_pays_for_large_and_for_small_matrices_in_the_memory_of_one_cpu():
         assert in_place.pays(2000, 10**6)
 
 
+@pytest.fixture(autouse=True)
+def _as_on_one_cpu(monkeypatch):
+    monkeypatch.delenv(placement.SWITCH, raising=False)
+
+
 def both_ways(monkeypatch, solve):
     """What ``solve()`` returns by XLA, and in place."""
     calls, add = [], in_place.add_gram
