@@ -349,7 +349,7 @@ def test_temporary_files_of_killed_processes_are_removed(path):
 @pytest.mark.parametrize(
     ("options", "table", "message"),
     [
-        ({"learning_rate": 0.01}, {}, r"differs in learning_rate \(0.02 in the file, 0.01 now\)\."),
+        ({"learning_rate": 0.01}, {}, r"differs in learning_rate \(0.05 in the file, 0.01 now\)\."),
         ({"kernel": RBF(0.9)}, {}, "differs in kernel"),
         ({"gamma_schedule": Constant(0.05)}, {}, "differs in gamma_schedule"),
         ({"random_state": 1}, {}, r"random_state \(0 in the file, 1 now\)"),
@@ -379,7 +379,7 @@ def test_another_version_of_the_package_is_refused(path, monkeypatch):
 
 def test_what_leaves_the_result_alone_may_change(path):
     interrupt(regressor(checkpoint=path))
-    model = regressor(checkpoint=path, callback=lambda n_iter, fitted: None, learning_rate=np.float64(0.02), verbose=2)
+    model = regressor(checkpoint=path, callback=lambda n_iter, fitted: None, learning_rate=np.float64(0.05), verbose=2)
     order = RNG.permutation(300)  # of a full batch
     assert_same(model.fit(X[order], Y[order]), regressor().fit(X, Y))
 

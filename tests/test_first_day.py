@@ -295,7 +295,7 @@ def told(**options):
 def test_a_rise_is_told_with_its_size():
     found = told(max_iter=60, n_iter_no_change=10, tol=1e-9)
     assert "nats a row over the last 10 iterations (tol=1e-09)" in found
-    assert "Raise max_iter or learning_rate (0.02 now), or raise tol to accept this result." in found
+    assert "Raise max_iter or learning_rate (0.05 now), or raise tol to accept this result." in found
 
 
 @pytest.mark.parametrize(("in_pipeline", "name"), [(False, "jitter"), (True, "ngdsvgpregressor__jitter")])

@@ -240,7 +240,7 @@ class Training:
         mean-only weights, and keeps the positions of points. An ``optax.GradientTransformation``, such as
         ``optax.adamw(0.01)``, has its own step sizes; it updates one flat vector
         of all these.
-    learning_rate : float, schedule, callable or name, default=0.02
+    learning_rate : float, schedule, callable or name, default=0.05
         Step size of ``optimizer`` and of ``solver="gd"``; not used by "lbfgs".
         A number decays to zero along a cosine over ``max_iter`` iterations;
         ``Constant(0.02)`` does not decay. :class:`~skgp_natgrad.LineSearch` is
@@ -300,7 +300,7 @@ class Training:
     optimizer: (
         Literal["adam", "amsgrad", "nadam", "adabelief", "yogi", "rmsprop"] | optax.GradientTransformation | None
     ) = argument(default="adam", needs=(inert.optimizer,))
-    learning_rate: Steps = argument(default=0.02, check=None, needs=(inert.steps, inert.rate))
+    learning_rate: Steps = argument(default=0.05, check=None, needs=(inert.steps, inert.rate))
     mean_solver: Literal["auto", "adam", "natural", "diagonal", "exact"] = argument(
         default="auto", needs=(inert.steps, inert.mean_steps)
     )
