@@ -192,5 +192,5 @@ def maximise(start, bounds, table, judges, n_neighbours, log_prior, starts=None)
     x0, at_start = next(possible, (None, None))
     if x0 is None:
         return Best(start, -np.inf)
-    x, value, _ = minimised(loss, x0, low, high, at_start, max_iter=_ITERATIONS)
+    x, value, _ = minimised(loss, x0, low, high, at_start, max_iter=_ITERATIONS, n_targets=len(table.y))
     return Best(rebuilt(x, start), -log_prior(x)[0] - value)

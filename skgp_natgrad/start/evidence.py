@@ -259,7 +259,7 @@ def maximise(start, bounds, rows, log_prior=no_prior, spread=None, gain=None):
     spread : ndarray, optional
         See `Best`: of a search on fewer rows that ended at ``start``.
     gain : float, optional
-        An iteration that gains less, in nats, is the last one; default: `minimum.GAIN`.
+        An iteration that gains less, in nats, is the last one; default: `minimum.GAIN` for each target.
 
     Returns
     -------
@@ -280,7 +280,8 @@ def maximise(start, bounds, rows, log_prior=no_prior, spread=None, gain=None):
         if not np.isfinite(at_start[0]):
             return Best(rebuilt(x0, start), -np.inf)
         root = np.sqrt(len(rows.X))
-        found = minimised(loss, x0, low, high, at_start, None if spread is None else spread / root, gain)
+        spread = None if spread is None else spread / root
+        found = minimised(loss, x0, low, high, at_start, spread, gain, n_targets=len(rows.y))
     return Best(rebuilt(found.x, start), -log_prior(found.x)[0] - found.value, found.spread * root)
 
 

@@ -9,8 +9,8 @@ from scipy import optimize
 
 from .._backend.flat import turning_back
 
-# L-BFGS ends with an iteration that gains less than this, in nats: whatever the number of rows, they hardly tell such
-# hyperparameters apart.
+# L-BFGS ends with an iteration that gains less than this, in nats for each target: whatever the number of rows, they
+# hardly tell such hyperparameters apart.
 GAIN = 0.1
 # Far more iterations than any search needs.
 _MOST = 1000
@@ -26,7 +26,7 @@ class Minimum(NamedTuple):
     spread: np.ndarray
 
 
-def minimised(loss, x0, low, high, at_start=None, spread=None, gain=None, max_iter=_MOST):
+def minimised(loss, x0, low, high, at_start=None, spread=None, gain=None, max_iter=_MOST, n_targets=1):
     """The `Minimum` by L-BFGS from ``x0``; ``at_start``: loss and gradient at ``x0``, if known; ``gain``: see `GAIN`.
 
     The first step of L-BFGS is the gradient itself, in units of ``spread``, the roots of the diagonal of an inverse
@@ -56,7 +56,7 @@ def minimised(loss, x0, low, high, at_start=None, spread=None, gain=None, max_it
 
     def ends(intermediate_result):
         values.append(intermediate_result.fun)
-        if not values[-2] - values[-1] >= scale * (GAIN if gain is None else gain):
+        if not values[-2] - values[-1] >= scale * (GAIN * n_targets if gain is None else gain):
             raise StopIteration
 
     bounds = optimize.Bounds(low[free] / unit, high[free] / unit)
