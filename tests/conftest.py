@@ -114,6 +114,7 @@ _OF_THE_SEARCH |= {"test_default_kernel_starts_from_the_data", "test_small_table
 _OF_THE_SEARCH |= {"test_the_default_kernel_is_chosen_from_rates", "test_the_whole_search"}
 _OF_THE_SEARCH |= {"test_noise_is_not_interpolated_by_default", "test_rounded_targets_have_a_deviation_by_default"}
 _OF_THE_SEARCH |= {"test_a_weak_signal_is_found_by_default", "test_a_weak_wave_along_one_column_is_found"}
+_OF_THE_SEARCH |= {"test_neighbours_are_rows_of_all_processes"}
 _OF_THE_SEARCH |= {"test_a_weak_signal_of_many_columns_is_not_taken_for_short_lengthscales"}
 _OF_THE_SEARCH |= {"test_a_grid_of_32_fits_by_steps_compiles_next_to_nothing_after_its_first"}
 _OF_THE_SEARCH |= {"test_a_summary_says_what_was_compared_and_by_how_much_the_winner_is_ahead"}

@@ -11,7 +11,7 @@ from .batches import Table
 _MOST = 20_000
 
 
-def gathered(table, n_processes, most=_MOST):
+def gathered(table, n_processes, most=None):
     """Some rows of all processes, the same in each of them: all rows if they are few; ``table`` itself in one process.
 
     Parameters
@@ -19,7 +19,7 @@ def gathered(table, n_processes, most=_MOST):
     table : Table
         The rows of this process.
     n_processes : int
-    most : float
+    most : float, optional
         So many are few.
 
     Returns
@@ -28,7 +28,7 @@ def gathered(table, n_processes, most=_MOST):
     """
     if n_processes == 1:
         return table
-    n_rows = sum(processes.exchanged(len(table.weight)))
+    n_rows, most = sum(processes.exchanged(len(table.weight))), _MOST if most is None else most
     if n_rows > most:
         # As many of each share as belongs to it, drawn in the same way by every call.
         n_own = max(1, most * len(table.weight) // n_rows)
