@@ -178,10 +178,10 @@ FAULTS = (
         ("errors",),
     ),
     Fault(
-        "squared errors are divided by deviations",
+        "the least deviation of rounded targets is taken for a variance",
         "start/dispersion.py",
-        "(error**2 + floor) / variance",
-        "(error**2 + floor) / variance**0.5",
+        "_LEAST_OF_ROUNDED**2 * floors",
+        "_LEAST_OF_ROUNDED * floors",
         ("dispersion",),
     ),
     Fault(
