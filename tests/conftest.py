@@ -44,7 +44,6 @@ from skgp_natgrad.start import (
     choice,
     dense,
     kernel_of_labels,
-    minimum,
     points_or_neighbours,
     search,
     sizes,
@@ -123,7 +122,6 @@ _OF_THE_SEARCH |= {"test_a_summary_says_what_was_compared_and_by_how_much_the_wi
 @pytest.fixture(autouse=True)
 def _short_search(request, monkeypatch):
     if _OF_THE_SEARCH.isdisjoint((request.node.path.stem, getattr(request.node, "originalname", None))):
-        monkeypatch.setattr(minimum, "GAIN", 3.0)
         monkeypatch.setattr(search, "_OF_SMALL", search._Effort((1.0,)))
         monkeypatch.setattr(search, "_TRIED", 1)
         monkeypatch.setattr(dense, "_MORE_ROWS", 400)

@@ -19,7 +19,6 @@ from skgp_natgrad.start import (
     candidates,
     dense,
     evidence,
-    minimum,
     neighbours,
     refinement,
     search,
@@ -217,7 +216,6 @@ def test_a_given_kernel_is_trained_in_a_dense_table(rng, monkeypatch, known):
     """The evidence of few rows takes the waves for noise; bounds and what is fixed hold."""
     monkeypatch.setattr(sizes, "EVIDENCE_ROWS", 60)
     monkeypatch.setattr(dense, "MOST_BY_EVIDENCE", 300)
-    monkeypatch.setattr(minimum, "GAIN", 0.1)
     X, truth = dense_table(rng, 1500)
     y = truth + 0.05 * rng.normal(size=1500)
     kernel = ConstantKernel(0.25, "fixed") * Matern(1.0, (0.1, 10.0), nu=2.5)
@@ -235,7 +233,6 @@ def test_a_given_kernel_is_trained_in_a_dense_table(rng, monkeypatch, known):
 def test_kernels_of_several_targets_are_trained_by_their_own(rng, monkeypatch):
     monkeypatch.setattr(sizes, "EVIDENCE_ROWS", 60)
     monkeypatch.setattr(dense, "MOST_BY_EVIDENCE", 300)
-    monkeypatch.setattr(minimum, "GAIN", 0.1)
     X, wavy = dense_table(rng, 1000)
     y = np.column_stack([X[:, 0], wavy]) + 0.05 * rng.normal(size=(1000, 2))
     given = {"normalize_y": False, "n_neighbors": 0, "random_state": 0}

@@ -22,7 +22,7 @@ from skgp_natgrad.prediction.dispersion import StudentTotal
 from skgp_natgrad.solve import closed_form
 from skgp_natgrad.solve.left_out import rounding_width
 from skgp_natgrad.start import errors as errors_of
-from skgp_natgrad.start import evidence, few_rows, minimum, search
+from skgp_natgrad.start import evidence, few_rows, search
 from skgp_natgrad.start.candidates import matern52
 from skgp_natgrad.start.view import View
 
@@ -464,7 +464,6 @@ def weak(seed, n_rows, share):
 @pytest.mark.parametrize("seed", [1, 2])
 def test_of_level_maxima_that_of_more_noise_is_taken(seed, x64, monkeypatch):
     """For a weak function the evidence of short lengthscales and next to no noise is about as large."""
-    monkeypatch.setattr(minimum, "GAIN", 0.1)
     X, _, y = weak(seed, 200, 0.05)
     seen = View(svgp.Table(X, ((y - y.mean()) / y.std())[None], np.ones(200)))
     start, bounds, prior = seen.start(matern52, 0.03 * seen.longest, np.log(0.05), 1.0)

@@ -15,16 +15,10 @@ from skgp_natgrad.kernels import Nugget, nugget
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.neighbours.rates import rates
 from skgp_natgrad.solve import closed_form
-from skgp_natgrad.start import minimum, places
+from skgp_natgrad.start import places
 from skgp_natgrad.start.state import init
 
 NOISE = 0.2
-
-
-@pytest.fixture(autouse=True)
-def _searches_to_the_end(monkeypatch):
-    """An effect is told by evidences, of which those of a shorter search say little."""
-    monkeypatch.setattr(minimum, "GAIN", 0.1)
 
 
 def rows_of_places(rng, n_places, n_each, n_columns=1, effect=1.0, n_targets=1):

@@ -67,7 +67,7 @@ def test_the_schedule_reaches_the_step(rng):
         (-0.1, "within"),
         (LogLinear(0.0, 0.1), "must be positive"),
         (Linear(n_steps=0), "n_steps must be at least 1"),
-        ("automatic", "not available"),
+        ("automatic", "must be a str among"),
         ("loglinear", "must be a str among .*'log_linear'"),
         (True, "must be a number"),
         (LogLinear, "must be a number"),

@@ -456,7 +456,7 @@ def test_a_growing_table_is_fitted_in_one_step_from_the_last_hyperparameters(ker
     model = NGDSVGPRegressor(kernel, warm_start=True, random_state=0).fit(X[:40], y[:40])
     before, starts = model.kernel_, []
     search = restarts.Starts.search
-    monkeypatch.setattr(restarts.Starts, "search", lambda self, n: starts.append(self._start) or search(self, n))
+    monkeypatch.setattr(restarts.Starts, "search", lambda self: starts.append(self._start) or search(self))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.fit(X[:45], y[:45])

@@ -30,7 +30,7 @@ from .._backend.rows import filled_up
 from ..kernels.base import Kernel
 from ..solve.held_out_labels import Densities
 from .covariances import Space, above_diagonal, covariance_of, padded
-from .minimum import minimised
+from .minimum import MOST, minimised
 
 # Added to the log noise at the start of a search, if the covariance has no Cholesky factor there.
 _MORE_NOISE = np.log(10.0) * np.arange(1, 13)
@@ -244,7 +244,7 @@ def no_prior(x):
     return 0.0, np.zeros_like(x)
 
 
-def maximise(start, bounds, rows, log_prior=no_prior, spread=None, gain=None):
+def maximise(start, bounds, rows, log_prior=no_prior, spread=None, gain=None, max_iter=MOST):
     """The hyperparameters of largest evidence, times their prior density, by L-BFGS.
 
     Parameters
@@ -260,6 +260,7 @@ def maximise(start, bounds, rows, log_prior=no_prior, spread=None, gain=None):
         See `Best`: of a search on fewer rows that ended at ``start``.
     gain : float, optional
         An iteration that gains less, in nats, is the last one; default: `minimum.GAIN` for each target.
+    max_iter : int, optional
 
     Returns
     -------
@@ -281,7 +282,7 @@ def maximise(start, bounds, rows, log_prior=no_prior, spread=None, gain=None):
             return Best(rebuilt(x0, start), -np.inf)
         root = np.sqrt(len(rows.X))
         spread = None if spread is None else spread / root
-        found = minimised(loss, x0, low, high, at_start, spread, gain, n_targets=len(rows.y))
+        found = minimised(loss, x0, low, high, at_start, spread, gain, max_iter, len(rows.y))
     return Best(rebuilt(found.x, start), -log_prior(found.x)[0] - found.value, found.spread * root)
 
 

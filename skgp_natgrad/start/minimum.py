@@ -13,7 +13,7 @@ from .._backend.flat import turning_back
 # hardly tell such hyperparameters apart.
 GAIN = 0.1
 # Far more iterations than any search needs.
-_MOST = 1000
+MOST = 1000
 # The loss is divided by its largest slope, at most by this.
 _STEEPEST = 1e100
 
@@ -26,7 +26,7 @@ class Minimum(NamedTuple):
     spread: np.ndarray
 
 
-def minimised(loss, x0, low, high, at_start=None, spread=None, gain=None, max_iter=_MOST, n_targets=1):
+def minimised(loss, x0, low, high, at_start=None, spread=None, gain=None, max_iter=MOST, n_targets=1):
     """The `Minimum` by L-BFGS from ``x0``; ``at_start``: loss and gradient at ``x0``, if known; ``gain``: see `GAIN`.
 
     The first step of L-BFGS is the gradient itself, in units of ``spread``, the roots of the diagonal of an inverse

@@ -24,6 +24,9 @@ from .view import starts_of
 
 # Rows whose evidence compares starts; the number of best starts, without and with periods.
 _ROWS, _BEST, _BEST_OF_PERIODS = 192, 2, 3
+# A given kernel ends at the maximum itself, as in scikit-learn: an iteration that gains less, in nats, is the last one,
+# and there are at most so many.
+_TO_THE_END = {"gain": 1e-9, "max_iter": 60}
 # Another start must be better than the given values, or than a constant, by more than so many nats.
 _CLEARLY = 2.0
 # The largest distance of a random start from the given value, in logarithms.
@@ -73,7 +76,7 @@ class Starts:
         is_other : bool
             Whether another start than the given values led to it.
         """
-        found = evidence.maximise(self._start, self._bounds, self._rows, self._log_prior)
+        found = self._maximised(flat(self._start), self._rows, **_TO_THE_END)
         if self._n_restarts == 0 or not np.any(self._low < self._high):
             return found, False
         rows, starts = self._few, self._others()
@@ -85,7 +88,7 @@ class Starts:
             return found, False
         best = max(tried, key=self._posterior)
         if self._posterior(best) > self._value(flat(found.hyperparameters), rows) + _CLEARLY:
-            other = evidence.maximise(best.hyperparameters, self._bounds, self._rows, self._log_prior)
+            other = self._maximised(flat(best.hyperparameters), self._rows, **_TO_THE_END)
             if self._posterior(other) > self._posterior(found) + _CLEARLY:
                 return other, True
         return found, False
@@ -100,8 +103,8 @@ class Starts:
     def _posterior(self, best):
         return best.evidence + self._log_prior(flat(best.hyperparameters))[0]
 
-    def _maximised(self, x, rows):
-        return evidence.maximise(rebuilt(x, self._start), self._bounds, rows, self._log_prior)
+    def _maximised(self, x, rows, **ends):
+        return evidence.maximise(rebuilt(x, self._start), self._bounds, rows, self._log_prior, **ends)
 
     def _value(self, x, rows):
         return evidence.value(rebuilt(x, self._start), rows) + self._log_prior(x)[0]

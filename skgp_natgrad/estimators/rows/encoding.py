@@ -219,7 +219,9 @@ def slopes_of_columns(estimator, *gradients):
 
 def column_types(estimator, X):
     """As `inputs.column_types`, of the columns of numbers; what was filled in has double precision."""
-    found, of_numbers = inputs.column_types(X), of(estimator)
+    found, of_numbers = inputs.column_types(X), getattr(estimator, "encoding_", None)
+    if of_numbers is None:
+        return found
     is_own = np.bincount(of_numbers.owner, minlength=of_numbers.n_columns) == 1
     is_own[of_numbers.categories] = False
     return [found[k] if is_own[k] else np.dtype(float) for k in of_numbers.owner]
