@@ -323,7 +323,7 @@ class InFile:
 def test_dates_are_refused(estimator, unit, fitted):
     """Their numbers are those of a unit, which another table need not have."""
     y, model, dates = targets(estimator), estimator(**OPTIONS), np.arange(60).reshape(30, 2).astype(unit)
-    for table in (dates, pd.DataFrame(dates), dates.tolist()):
+    for table in (dates, pd.DataFrame(dates), dates.tolist(), [list(row) for row in dates]):
         with pytest.raises((TypeError, ValueError), match=r"^X"):
             model.fit(table, y)
     for table in (dates, pd.DataFrame(dates), InFile(dates)):

@@ -1,5 +1,7 @@
 """A regression with an inducing point at every row: the exact Gaussian process, without a variational Gaussian."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -77,7 +79,7 @@ def test_it_is_the_solution_on_inducing_points(rng, monkeypatch, n_targets, sear
     assert_allclose(*moments, rtol=1e-5, atol=1e-8)
 
 
-def test_where_it_is_not_the_exact_process_there_is_q(rng):
+def test_where_it_is_not_the_exact_process_there_is_q(rng, monkeypatch):
     table, _, state, constants = problem(rng)
     few = 2.0**-30
     for other, at in (
@@ -88,6 +90,10 @@ def test_where_it_is_not_the_exact_process_there_is_q(rng):
     ):
         assert not exact.suits(state.parameters, at, other, 0.05)
     assert exact.suits(state.parameters, constants, table, 0.05)
+    # Of several processes each has a part of the rows.
+    monkeypatch.setattr(exact.placement, "current", lambda: SimpleNamespace(n_processes=2))
+    assert not exact.suits(state.parameters, constants, table, 0.05)
+    monkeypatch.undo()
     # Digits are lost where there is hardly any noise.
     assert not exact.suits(state.parameters, constants, table, 1e-9)
 

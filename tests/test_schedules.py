@@ -95,6 +95,12 @@ def test_ten_million_iterations_take_no_table():
     assert peak < 40 * 2**20
 
 
+def test_a_fit_with_no_end_in_sight_begins_at_once():
+    X = np.linspace(-2, 2, 60)[:, None]
+    model = NGDSVGPRegressor(RBF(), n_inducing=5, max_iter=10**15, callback=lambda n_iter, model: True)
+    assert model.fit(X, np.sin(X[:, 0])).n_iter_ == 20
+
+
 def test_step_sizes_of_some_iterations_are_those_of_all():
     every = Settings(gamma_schedule=LogLinear(), rate_schedule=Cosine(n_steps=50), max_iter=50)
     gammas, rates = step_sizes(every, 0, 60)

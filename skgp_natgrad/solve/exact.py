@@ -158,6 +158,9 @@ def suits(parameters, constants, table, least_noise):
     """Whether the model is the exact process of a table: a point at each of its rows, which differ and weigh one."""
     if len(parameters.log_kernels) > 1 or constants.past is not None or not isinstance(table, Table):
         return False
+    if placement.current().n_processes > 1:
+        # Each process has a part of the rows.
+        return False
     (log_kernel,), points = parameters.log_kernels, _points(parameters, constants)
     plain = not (table.per_target or len(constants.masks.further) or nugget.in_kernel(log_kernel))
     if not (plain and len(points) == table.n_rows and np.all(table.weight == 1.0)):

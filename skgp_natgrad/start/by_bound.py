@@ -18,7 +18,7 @@ from .._backend.flat import flat, rebuilt
 from ..solve import newton
 from . import sizes
 from .candidates import matern52
-from .minimum import minimised
+from .minimum import TO_THE_END, minimised
 from .state import init, specification
 from .targets import multiplied
 from .wide import viewed
@@ -84,7 +84,7 @@ class _Problem:
             return -bound, np.where(low < high, -slope, 0.0)
 
         low, high = map(flat, self._constants.log_bounds)
-        x, *_ = minimised(loss, np.clip(flat(tuple(start[:2])), low, high), low, high)
+        x, *_ = minimised(loss, np.clip(flat(tuple(start[:2])), low, high), low, high, **TO_THE_END)
         found = parameters_at(x)
         kernel = _kernels.to_sklearn(plan.kernels[0], jax.tree.map(np.exp, found.log_kernels[0]))
         likelihood = found.raw_likelihood.from_raw(np)

@@ -29,6 +29,7 @@ from ..kernels.coregionalization import JaxCoregionalization
 from ..training.batches import Table
 from . import evidence, targets
 from .evidence import Hyperparameters
+from .minimum import TO_THE_END
 from .plan import Plan
 from .sizes import EVIDENCE_ROWS
 from .splits import merged
@@ -140,7 +141,7 @@ def correlated(plan: Plan, table: Table, between: Coregionalization, random_stat
         start, *bounds = map(Hyperparameters, logs, noises)
         found = start
         if plan.settings.algorithm.optimizer is not None:
-            best = evidence.maximise(start, bounds, merged(stacked(table)), _log_prior(start))
+            best = evidence.maximise(start, bounds, merged(stacked(table)), _log_prior(start), **TO_THE_END)
             found = best.hyperparameters if np.isfinite(best.evidence) else start
     kernel, noise = _kernels.to_sklearn(kernel, jax.tree.map(np.exp, found.kernel)), np.exp(found.noise)
     common = np.exp(np.mean(np.log(noise)))

@@ -260,7 +260,8 @@ def maximise(start, bounds, rows, log_prior=no_prior, spread=None, gain=None, ma
         See `Best`: of a search on fewer rows that ended at ``start``.
     gain : float, optional
         An iteration that gains less, in nats, is the last one; default: `minimum.GAIN` for each target.
-    max_iter : int, optional
+    max_iter : int, default=MOST
+        Iterations of L-BFGS.
 
     Returns
     -------

@@ -27,6 +27,7 @@ from .._backend.repeated import grouped, in_rows
 from ..kernels import nugget
 from . import evidence, sizes, targets
 from .candidates import matern52
+from .minimum import TO_THE_END
 from .splits import Shuffled, in_random_order, merged
 from .wide import viewed
 
@@ -149,10 +150,10 @@ def _gain(table, found, blocks):
     start, bounds, prior = view.start(matern52, view.longest, np.log(_NOISE), np.inf)
 
     without = start._replace(noise=np.log(variance[0]))
-    without = evidence.maximise(without, bounds, merged(view.table), found.with_prior(prior))
+    without = evidence.maximise(without, bounds, merged(view.table), found.with_prior(prior), **TO_THE_END)
     # At the maximum: the prior is not part of the evidence.
     value = without.evidence + found.log_density(without.hyperparameters.noise)[0]
-    other = evidence.maximise(start, bounds, of_places(view.table, variance), prior)
+    other = evidence.maximise(start, bounds, of_places(view.table, variance), prior, **TO_THE_END)
     return other.evidence + found.log_density(np.log(variance[0]))[0] - value
 
 

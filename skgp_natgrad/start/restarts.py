@@ -18,15 +18,13 @@ from ..kernels import algebra
 from ..kernels.base import Kernel
 from ..kernels.linear_transform import JaxLinearTransform
 from . import evidence
+from .minimum import TO_THE_END
 from .periods import likely_periods
 from .scale import fit_scale
 from .view import starts_of
 
 # Rows whose evidence compares starts; the number of best starts, without and with periods.
 _ROWS, _BEST, _BEST_OF_PERIODS = 192, 2, 3
-# A given kernel ends at the maximum itself, as in scikit-learn: an iteration that gains less, in nats, is the last one,
-# and there are at most so many.
-_TO_THE_END = {"gain": 1e-9, "max_iter": 60}
 # Another start must be better than the given values, or than a constant, by more than so many nats.
 _CLEARLY = 2.0
 # The largest distance of a random start from the given value, in logarithms.
@@ -76,7 +74,7 @@ class Starts:
         is_other : bool
             Whether another start than the given values led to it.
         """
-        found = self._maximised(flat(self._start), self._rows, **_TO_THE_END)
+        found = self._maximised(flat(self._start), self._rows, **TO_THE_END)
         if self._n_restarts == 0 or not np.any(self._low < self._high):
             return found, False
         rows, starts = self._few, self._others()
@@ -88,7 +86,7 @@ class Starts:
             return found, False
         best = max(tried, key=self._posterior)
         if self._posterior(best) > self._value(flat(found.hyperparameters), rows) + _CLEARLY:
-            other = self._maximised(flat(best.hyperparameters), self._rows, **_TO_THE_END)
+            other = self._maximised(flat(best.hyperparameters), self._rows, **TO_THE_END)
             if self._posterior(other) > self._posterior(found) + _CLEARLY:
                 return other, True
         return found, False

@@ -105,7 +105,7 @@ class MeanSolver(NamedTuple):
     step: Callable
 
 
-# The folder `paper` adds its own, as others may.
+# The folder `paper` adds its own.
 NATURAL_MEAN_SOLVERS = {}
 MEAN_SOLVERS = ("adam", "natural", "diagonal", "exact")
 

@@ -24,8 +24,8 @@ def diagonal_metric(basis, kernel, factor, points, masks, jitter):
 
 def mean_metric(parameters, constants, algorithm, factors):
     """The metric of the mean-only weights: that of their solver, else its diagonal; (1 or K, G) or (1 or K, G, G)."""
-    kernels, natural = kernels_of(parameters), NATURAL_MEAN_SOLVERS.get(algorithm.mean_solver)
-    metric = diagonal_metric if natural is None else natural.metric
+    kernels, solver = kernels_of(parameters), algorithm.mean_solver
+    metric = diagonal_metric if solver in ("adam", "exact") else NATURAL_MEAN_SOLVERS[solver].metric
     seen = parameters.points, constants.masks, constants.jitter
     pairs = zip(kernels, (None,) * len(kernels) if factors is None else factors, strict=True)
     return jnp.stack([metric(BASES[algorithm.basis], *pair, *seen) for pair in pairs])

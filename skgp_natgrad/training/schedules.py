@@ -272,6 +272,8 @@ class FromFunction(Schedule):
 
 # Iterations whose step sizes are computed at once.
 _BLOCK = 2**16
+# More iterations than a fit of days can make.
+_MOST = 10**8
 
 _NAMED = {
     "auto": Auto,
@@ -289,7 +291,13 @@ def names():
 
 
 def blocks(n_iterations):
-    """Yield all iterations in blocks: for tens of millions, one table of values would take a GiB."""
+    """Yield all iterations in blocks: for tens of millions, one table of values would take a GiB.
+
+    Of more than a fit can make, evenly spaced ones.
+    """
+    if n_iterations > _MOST:
+        yield np.linspace(0, n_iterations - 1, _BLOCK).astype(int)
+        return
     for start in range(0, n_iterations, _BLOCK):
         yield np.arange(start, min(start + _BLOCK, n_iterations))
 

@@ -70,7 +70,7 @@ def levels(name, value, several=True):
 
 def path(name, value):
     """Return ``value`` as the path of a folder, or of a file in an existing folder."""
-    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
+    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value) or "\0" in os.fsdecode(value):
         raise ValueError(f"{name}={value!r} must be the path of a file or a folder, or None.")
     text = os.fsdecode(value)
     folder = str(Path(text).parent)

@@ -155,10 +155,10 @@ class Points:
         "auto" for ``n_inducing``: then it is what that says.
     basis : {"orthogonal", "hybrid", "decoupled", "solve"}, default="orthogonal"
         How the mean-only points enter [2]_; without them all but "decoupled" are the
-        coupled basis. "orthogonal" removes from their part what the inducing
-        points explain; "hybrid" does not. In "decoupled" the mean uses
-        the mean-only points and a copy of the inducing points, and the covariance
-        uses the inducing points; it has no natural parameters and needs another
+        coupled basis: for it leave "orthogonal" and give ``n_mean_inducing=0``.
+        "orthogonal" removes from their part what the inducing points explain;
+        "hybrid" does not. In "decoupled" the mean uses the mean-only points and a copy
+        of the inducing points, and the covariance uses the inducing points; it has no natural parameters and needs another
         solver than "ngd". "solve" [6]_ gives the further points a covariance of
         their own, separate from that of the inducing points, and trains both by
         natural gradients; its bound and its cost lie between those of the coupled

@@ -116,7 +116,8 @@ class Interpretation:
             ``compared``
                 What rows left out have chosen, and how far it is ahead of the next best, or its shares of the variance.
             ``fitted_on``
-                Where all rows were fitted: "cpu", "gpu", or how many of them; printed unless it is one CPU.
+                Where all rows were fitted: "cpu" or "gpu", with "by XLA" where a CPU takes a GPU's way, and how
+                many of them; printed unless it is one CPU.
 
         Examples
         --------

@@ -121,6 +121,7 @@ def with_missing(y, ignores_missing):
 
 def _refuse_times(name, table):
     """Raise ValueError if ``table`` holds dates or durations, which NumPy takes for numbers of any unit."""
+    table = np.asarray(table[:1]) if isinstance(table, (list, tuple)) else table
     # PyArrow's tables have a schema.
     of_arrow = getattr(getattr(table, "schema", None), "types", [getattr(table, "dtype", None)])
     for k, kind in enumerate(table.dtypes if _is_frame(table) else of_arrow):

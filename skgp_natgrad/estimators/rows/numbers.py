@@ -193,8 +193,7 @@ def _checked(name, value, n_rows, n_targets):
 
 
 def _whole(name, values):
-    if np.any(values != np.floor(values)):
-        raise ValueError(f"{name} must hold integers.")
+    inputs.refuse(name, values, values != np.floor(values), "is not an integer.")
     return values
 
 

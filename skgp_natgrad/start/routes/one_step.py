@@ -20,7 +20,8 @@ from .steps import Steps
 
 # With more points than this, one step takes longer than compilation: then points are padded to a multiple of the unit.
 _WORTH_A_PROGRAM, _UNIT = 640, 64
-# Up to so many rows the solution takes a CPU less time than to compile its programs for another device.
+# Up to so many rows the solution is assumed to take a CPU less time than to compile its programs for another device;
+# not measured on a GPU yet.
 _ROWS_OF_HOST = 2000
 
 
