@@ -158,8 +158,8 @@ class Points:
         coupled basis: for it leave "orthogonal" and give ``n_mean_inducing=0``.
         "orthogonal" removes from their part what the inducing points explain;
         "hybrid" does not. In "decoupled" the mean uses the mean-only points and a copy
-        of the inducing points, and the covariance uses the inducing points; it has no natural parameters and needs another
-        solver than "ngd". "solve" [6]_ gives the further points a covariance of
+        of the inducing points, and the covariance uses the inducing points; it has no
+        natural parameters and needs another solver than "ngd". "solve" [6]_ gives the further points a covariance of
         their own, separate from that of the inducing points, and trains both by
         natural gradients; its bound and its cost lie between those of the coupled
         basis on the inducing points and of the coupled basis on all points.
