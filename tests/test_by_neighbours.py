@@ -370,14 +370,12 @@ def test_starts_at_shorter_lengthscales_of_any_kernel():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("by_neighbours", [True, False])
-def test_the_scale_of_latent_functions_is_found_with_their_lengthscales(rng, monkeypatch, by_neighbours):
-    """Neighbours, or a solution, choose among kernels of labels; their scale is that which predicts labels best."""
+def test_the_scale_of_latent_functions_is_found_with_their_lengthscales(rng, monkeypatch):
+    """Neighbours choose among kernels of labels in a dense table; the scale is that which predicts labels best."""
+    monkeypatch.setattr(dense, "MOST_BY_EVIDENCE", 100)
     X = rng.normal(size=(200, 3))
     table = svgp.Table(X, ((np.abs(X[:, 0] + 0.3 * X[:, 1]) * 1.5).astype(int) % 3)[None].astype(float), np.ones(200))
-    found = refinement.Found(ConstantKernel(1.0) * RBF(1.0), 0.1, 0.0)
-    if by_neighbours:
-        found = found._replace(by_neighbours=Densities(*np.ones((3, 10))))
+    found = refinement.Found(ConstantKernel(1.0) * RBF(1.0), 0.1, 0.0, by_neighbours=Densities(*np.ones((3, 10))))
     monkeypatch.setattr(search, "best_kernels", lambda *_, **__: (0, [found]))
     plan = svgp.Plan(None, Softmax().prepare(table.y, 3), 3, settings=svgp.Settings(svgp.Algorithm(solver="evidence")))
     chosen = svgp.choose_kernel(plan, [table], 0)[1].kernels[0]

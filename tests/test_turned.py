@@ -11,7 +11,6 @@ from sklearn.model_selection import train_test_split
 
 from skgp_natgrad import NGDSVGPRegressor, svgp
 from skgp_natgrad._backend.flat import flat
-from skgp_natgrad.kernels import LinearTransform
 from skgp_natgrad.start import covariances, evidence, search, turned
 from skgp_natgrad.start.candidates import laplacian, matern12, matern52, rough_and_smooth
 from skgp_natgrad.start.splits import Split
@@ -157,7 +156,7 @@ def test_with_nothing_set(rng):
     X, X_test, y, y_test = train_test_split(*ridge_of(rng, 900), test_size=200, random_state=0)
     units = np.array([1.0, 100.0, 0.01, 5.0])
     model = NGDSVGPRegressor(random_state=0).fit(X * units, y)
-    assert isinstance(model.kernel_.k2, LinearTransform)
+    assert "LinearTransform" in repr(model.kernel_)
     assert "of linear combinations" in model.plan_
     first = model.summary().terms[0].factors[0].directions[0]
     assert list(first.loadings)[-1] == "x3"
@@ -173,4 +172,4 @@ def test_with_nothing_set(rng):
     assert_allclose(model.predict_gradient(some) * units, np.transpose(slopes), atol=1e-4)
     assert model.feature_importances_.argmin() == 3
     model.partial_fit(X_test * units, y_test)
-    assert isinstance(model.kernel_.k2, LinearTransform)
+    assert "LinearTransform" in repr(model.kernel_)
