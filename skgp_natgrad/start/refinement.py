@@ -51,13 +51,10 @@ class Ahead(NamedTuple):
         return f"kernel {form(kernel)} ahead by {self.gain:.2g} nats a row of {form(self.kernel)}"
 
 
-def leading(densities, plans, best=None):
-    """The plan at the position ``best``, else that of the largest density, and how far it is ahead of the next one."""
-    best = int(np.argmax(densities)) if best is None else best
-    others = sorted(set(range(len(plans))) - {best}, key=lambda each: -densities[each])
-    if not others:
-        return plans[best]
-    return plans[best]._replace(ahead=Ahead(densities[best] - densities[others[0]], plans[others[0]].kernels[0]))
+def leading(densities, plans):
+    """The plan of the largest density among several, and how far it is ahead of the next one."""
+    best, second, *_ = np.argsort(-np.asarray(densities), kind="stable")
+    return plans[best]._replace(ahead=Ahead(densities[best] - densities[second], plans[second].kernels[0]))
 
 
 class Found(NamedTuple):
