@@ -26,7 +26,7 @@ from .._backend.flat import flat, rebuilt
 from .._backend.rows import filled_up
 from ..neighbours.conditional import ABSENT
 from .evidence import LOG_2PI, Best, Hyperparameters
-from .minimum import minimised
+from .minimum import GAIN, minimised
 from .neighbours import covariances, nearest, of_neighbours
 from .restarts import distinct, places
 
@@ -192,5 +192,5 @@ def maximise(start, bounds, table, judges, n_neighbours, log_prior, starts=None)
     x0, at_start = next(possible, (None, None))
     if x0 is None:
         return Best(start, -np.inf)
-    x, value, _ = minimised(loss, x0, low, high, at_start, max_iter=_ITERATIONS, n_targets=len(table.y))
+    x, value, _ = minimised(loss, x0, low, high, at_start, gain=GAIN * len(table.y), max_iter=_ITERATIONS)
     return Best(rebuilt(x, start), -log_prior(x)[0] - value)

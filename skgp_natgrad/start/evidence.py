@@ -30,7 +30,7 @@ from .._backend.rows import filled_up
 from ..kernels.base import Kernel
 from ..solve.held_out_labels import Densities
 from .covariances import Space, above_diagonal, covariance_of, padded
-from .minimum import MOST, minimised
+from .minimum import GAIN, MOST, minimised
 
 # Added to the log noise at the start of a search, if the covariance has no Cholesky factor there.
 _MORE_NOISE = np.log(10.0) * np.arange(1, 13)
@@ -283,7 +283,8 @@ def maximise(start, bounds, rows, log_prior=no_prior, spread=None, gain=None, ma
             return Best(rebuilt(x0, start), -np.inf)
         root = np.sqrt(len(rows.X))
         spread = None if spread is None else spread / root
-        found = minimised(loss, x0, low, high, at_start, spread, gain, max_iter, len(rows.y))
+        gain = GAIN * len(rows.y) if gain is None else gain
+        found = minimised(loss, x0, low, high, at_start, spread, gain, max_iter)
     return Best(rebuilt(found.x, start), -log_prior(found.x)[0] - found.value, found.spread * root)
 
 

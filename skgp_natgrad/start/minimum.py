@@ -29,7 +29,7 @@ class Minimum(NamedTuple):
     spread: np.ndarray
 
 
-def minimised(loss, x0, low, high, at_start=None, spread=None, gain=None, max_iter=MOST, n_targets=1):
+def minimised(loss, x0, low, high, at_start=None, spread=None, gain=GAIN, max_iter=MOST):
     """The `Minimum` by L-BFGS from ``x0``; ``at_start``: loss and gradient at ``x0``, if known; ``gain``: see `GAIN`.
 
     The first step of L-BFGS is the gradient itself, in units of ``spread``, the roots of the diagonal of an inverse
@@ -59,7 +59,7 @@ def minimised(loss, x0, low, high, at_start=None, spread=None, gain=None, max_it
 
     def ends(intermediate_result):
         values.append(intermediate_result.fun)
-        if not values[-2] - values[-1] >= scale * (GAIN * n_targets if gain is None else gain):
+        if not values[-2] - values[-1] >= scale * gain:
             raise StopIteration
 
     bounds = optimize.Bounds(low[free] / unit, high[free] / unit)
