@@ -129,7 +129,7 @@ def solve(
     some = gathered(table, n_processes)
     ranges = _ranges(start, bounds, some.sample.weight)
     is_open = not on_all_rows and sums is None
-    rows = exact.rows_of(parameters, constants, table, np.exp(np.min(ranges))) if is_open else None
+    rows = exact.rows_of(parameters, constants, table) if is_open else None
     if rows is not None:
         factor, parameters, log_noise, density = _with_noise(parameters, constants, rows, start, bounds, ranges, scales)
         return _exact_optimum(rows.multiplied(factor), parameters, constants, table, log_noise, density)

@@ -6,8 +6,8 @@ Nothing is whitened: with K the covariance of the rows and L L^T = I + K / s^2,
 
 and without row i its target is predicted with an error of alpha_i / c_i and a variance of 1 / c_i, where c is the
 diagonal of (K + s^2 I)^-1, the sums of squares of V's columns (Rasmussen and Williams 2006, eq. 5.10 to 5.12). A noise
-costs a factorisation and a triangular inverse; the whitened system of `system` costs three times as much, and keeps its
-digits where the noise is next to nothing. On one CPU LAPACK factorises in place; elsewhere XLA does, on one device.
+costs a factorisation and a triangular inverse; the whitened system of `system` costs three times as much, and its
+jitter takes digits. On one CPU LAPACK factorises in place; elsewhere XLA does, on one device.
 """
 
 from __future__ import annotations
@@ -32,8 +32,6 @@ from .left_out import HeldOutRows, widths
 from .noise_search import LOG_2PI
 from .system import covariances_of
 
-# Largest condition of K + s^2 I, for the least noise of a search: alpha then has six digits.
-_CONDITION = 1e10
 # Rows whose K is factorised to see whether it is a covariance, and the jitter relative to its mean variance.
 _ROWS_OF_TEST, _JITTER = 500, 1e-8
 
@@ -148,13 +146,13 @@ def _left_out(alpha, precision, noise):
     return noise * alpha / rest, noise / rest, rest
 
 
-def rows_of(parameters, constants, table, least_noise):
-    """The `Rows` of a table, or None where it does not suit: no noise of a search is smaller."""
-    found = Rows.of(parameters, constants, table) if suits(parameters, constants, table, least_noise) else None
+def rows_of(parameters, constants, table):
+    """The `Rows` of a table, or None where it does not suit."""
+    found = Rows.of(parameters, constants, table) if suits(parameters, constants, table) else None
     return found.sent() if found is not None and found.have_a_covariance else None
 
 
-def suits(parameters, constants, table, least_noise):
+def suits(parameters, constants, table):
     """Whether the model is the exact process of a table: a point at each of its rows, which differ and weigh one."""
     if len(parameters.log_kernels) > 1 or constants.past is not None or not isinstance(table, Table):
         return False
@@ -165,12 +163,7 @@ def suits(parameters, constants, table, least_noise):
     plain = not (table.per_target or len(constants.masks.further) or nugget.in_kernel(log_kernel))
     if not (plain and len(points) == table.n_rows and np.all(table.weight == 1.0)):
         return False
-    if not np.array_equal(points, table.X[_order(points, table.X)]):
-        return False
-    # With the padding: tables of another size share the program.
-    Z, seen = np.asarray(parameters.points.Z), np.asarray(constants.masks.Z) > 0.0
-    variance = np.asarray(covariances_of(log_kernel, Z[:1], np.ones(1), Z)[1])[seen]
-    return bool(variance.sum() <= _CONDITION * least_noise)
+    return np.array_equal(points, table.X[_order(points, table.X)])
 
 
 def _points(parameters, constants):
