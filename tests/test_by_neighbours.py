@@ -397,7 +397,7 @@ def test_a_kernel_of_labels_keeps_hyperparameters_that_training_would_spoil(rng,
     spoilt = start._replace(noise=np.log(100.0))
     monkeypatch.setattr(dense, "_trained", lambda *_: spoilt)
     with device.computation("cpu"):
-        found = dense.best_kernels([view], candidates, rows, 80, True, lambda view: [])[1][0]
+        found = dense.best_kernels([view], candidates, rows, 80, True, lambda view: [])[0]
         judges = neighbours.Judges.of(X, rows.outside(80))
         worse = neighbours.verdict(spoilt, view.table, judges, 100).densities.mean()
     assert found.noise == pytest.approx(0.1)
@@ -577,7 +577,7 @@ def test_weights_tell_what_is_more_and_not_how_much_there_is(rng, monkeypatch, o
             view, rows = View(table), Shuffled(*in_random_order(table, np.random.RandomState(0)))
             start = start_of(view, matern52, 0.5)[0]
             candidates = [(0, view, refinement.Candidate(matern52, np.inf, (evidence.Best(start, 0.0),), 0.0))]
-            found.append(dense.best_kernels([view], candidates, rows, 80, of_labels, lambda view: [])[1][0])
+            found.append(dense.best_kernels([view], candidates, rows, 80, of_labels, lambda view: [])[0])
     np.testing.assert_allclose(found[0].kernel.theta, found[1].kernel.theta, atol=1e-6)
     assert found[0].density == pytest.approx(found[1].density, abs=1e-6)
 

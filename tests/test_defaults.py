@@ -500,7 +500,7 @@ def test_labels_keep_some_noise_where_none_is_needed(rng):
     X = rng.normal(size=(200, 2))
     table = Table(X, np.sign(np.sin(X.sum(1, keepdims=True).T)), np.ones(200))
     for y, bounds in ((table.y, NOISE_BOUNDS_OF_LABELS), (np.sin(X.sum(1)[None]), NOISE_BOUNDS)):
-        _, (found,) = search.best_kernels([table._replace(y=y)], np.random.RandomState(0), noises=bounds)
+        (found,) = search.best_kernels([table._replace(y=y)], np.random.RandomState(0), noises=bounds)
         assert found.noise >= 0.999 * bounds[0]
         assert found.noise < 1e-3 or bounds[0] > 1e-3
 
@@ -511,7 +511,7 @@ def test_thresholds_of_single_columns_are_found_by_the_laplacian_kernel(rng):
     thresholds = rng.uniform(-0.5, 0.5, size=6)
     y = (thresholds < X).sum(1)
     table = Table(X, (y - y.mean())[None] / y.std(), np.ones(500))
-    _, (first, second) = search.best_kernels([table], np.random.RandomState(0), 2, makes=OF_LABELS)
+    first, second = search.best_kernels([table], np.random.RandomState(0), 2, makes=OF_LABELS)
     assert "Laplacian" in repr(first.kernel)
     assert first.density > second.density + 0.5
 

@@ -83,12 +83,12 @@ def test_kernels_are_offered_a_second_time(rng, monkeypatch):
     likelihood = Softmax().prepare(y[None].astype(float), 3)
     table = targets.regressed(Table(X, y[None].astype(float), np.ones(len(X))), 3, likelihood)
     options = {"noises": view.NOISE_BOUNDS_OF_LABELS, "of_labels": True, "by_neighbours": True}
-    _, found = search.best_kernels([table], np.random.RandomState(0), 2, **options)
+    found = search.best_kernels([table], np.random.RandomState(0), 2, **options)
     assert [each.evenly for each in found] == [False, True]
     assert type(found[1].kernel) is type(found[0].kernel)
     # Of labels that are all about as frequent each has its part.
     balanced = table._replace(y=np.eye(3)[np.arange(2500) % 3].T)
-    assert not any(each.evenly for each in search.best_kernels([balanced], np.random.RandomState(0), 2, **options)[1])
+    assert not any(each.evenly for each in search.best_kernels([balanced], np.random.RandomState(0), 2, **options))
 
 
 @pytest.mark.parametrize(("gain", "is_taken"), [(0.05, True), (0.001, False), (-0.05, False)])
@@ -102,7 +102,7 @@ def test_it_is_taken_where_other_labels_say_so(rng, monkeypatch, gain, is_taken)
     found = [refinement.Found(usual, 0.1, 0.0), refinement.Found(even, 0.1, 0.0, evenly=True)]
     each_of = [held_out_labels.Densities(labels, *np.ones((2, 200))) for labels in of_labels]
     found = [each._replace(by_neighbours=labels) for each, labels in zip(found, each_of, strict=True)]
-    monkeypatch.setattr(search, "best_kernels", lambda *_, **__: (0, found))
+    monkeypatch.setattr(search, "best_kernels", lambda *_, **__: found)
     monkeypatch.setattr(kernel_of_labels, "at_best_scale", lambda plan, *_: kernel_of_labels.Tried(plan, None))
     # So few labels beside those of two classes would be averaged over.
     monkeypatch.setattr(choice.few_labels, "suits", lambda *_: False)

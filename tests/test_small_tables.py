@@ -82,8 +82,8 @@ def test_parts_without_a_target_judge_nothing(rng):
     y[1] = np.nan
     parts = splits(table._replace(y=y), shuffled, 250)
     assert sum(part.weight for part in parts) == pytest.approx(1.5)
-    index, (found,) = search.best_kernels([table._replace(y=y)], np.random.RandomState(0))
-    assert index == 0
+    (found,) = search.best_kernels([table._replace(y=y)], np.random.RandomState(0))
+    assert found.index == 0
     assert -5.0 < found.density < 0.0
 
 
@@ -99,15 +99,15 @@ def test_a_target_judges_only_where_it_is_on_both_sides(rng):
     y = np.array([[1.0, 2.0, np.nan], [np.nan, np.nan, 3.0]])
     table, shuffled = _shuffled(rng.normal(size=(3, 2)), n_targets=2)
     assert sum(part.weight for part in splits(table._replace(y=y), shuffled, 250)) == 1.0
-    _, (found,) = search.best_kernels([table._replace(y=y)], np.random.RandomState(0))
+    (found,) = search.best_kernels([table._replace(y=y)], np.random.RandomState(0))
     assert -5.0 < found.density < 0.0
 
 
 def test_without_any_judge_the_first_kernel_is_taken(rng):
     table, _ = _shuffled(rng.normal(size=(450, 2)))
     y = np.where(np.arange(450) < 5, table.y, np.nan)
-    index, (found,) = search.best_kernels([table._replace(y=y)], np.random.RandomState(0))
-    assert index == 0
+    (found,) = search.best_kernels([table._replace(y=y)], np.random.RandomState(0))
+    assert found.index == 0
     assert found.density < 0.0
     assert NOISE_BOUNDS[0] <= found.noise <= NOISE_BOUNDS[1]
 
@@ -119,7 +119,7 @@ def test_each_kernel_is_tried_with_both_ties_and_one_is_left(rng, monkeypatch):
         search, "_judged", lambda make, tie, *rest: tried.append((make, tie)) or judged(make, tie, *rest)
     )
     table = Table(rng.normal(size=(60, 3)), rng.normal(size=(1, 60)), np.ones(60))
-    _, found = search.best_kernels([table], np.random.RandomState(0), 2)
+    found = search.best_kernels([table], np.random.RandomState(0), 2)
     assert len(found) == 1
     assert sorted(tried, key=str) == sorted([(make, tie) for make in OF_MEASUREMENTS for tie in (1.0, 0.3)], key=str)
 
@@ -131,7 +131,7 @@ def test_the_smaller_tie_makes_a_kernel_nearly_isotropic(rng, monkeypatch):
     spread = []
     for tie in (np.inf, 0.1):
         monkeypatch.setattr(search, "_OF_SMALL", search._Effort((tie,)))
-        _, (found,) = search.best_kernels([table], np.random.RandomState(0), makes=OF_MEASUREMENTS[:1])
+        (found,) = search.best_kernels([table], np.random.RandomState(0), makes=OF_MEASUREMENTS[:1])
         spread.append(np.ptp(np.log(found.kernel.k2.length_scale)))
     assert spread[0] > 2.0
     assert spread[1] < 0.7
@@ -231,7 +231,7 @@ def test_a_gross_error_is_at_its_own_row(rng):
     table, _ = _shuffled(rng.normal(size=(40, 2)))
     y = 0.1 * table.y
     y[0, 17] = 5.0
-    _, (found,) = search.best_kernels([table._replace(y=y)], np.random.RandomState(0))
+    (found,) = search.best_kernels([table._replace(y=y)], np.random.RandomState(0))
     assert np.argmin(found.held_out.each) == 17
 
 
@@ -259,7 +259,7 @@ def test_no_other_kernel_of_the_search_predicts_better(rng):
     X = rng.normal(size=(60, 10))
     table = Table(X, (X @ rng.normal(size=10))[None] + 0.1 * rng.normal(size=(1, 60)), np.ones(60))
     found, alone = (
-        search.best_kernels([table], np.random.RandomState(0), makes=makes)[1][0].density
+        search.best_kernels([table], np.random.RandomState(0), makes=makes)[0].density
         for makes in (OF_MEASUREMENTS, OF_MEASUREMENTS[:1])
     )
     # A linear function is told from a smooth one.

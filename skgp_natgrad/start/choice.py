@@ -127,7 +127,7 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None):
         return kernel_of_labels.summed(plan, tables, random_state, in_common_unit)
     regressed = [targets.compared(each, plan) for each in tables]
     with threads.single_threaded(0):
-        index, found = search.best_kernels(
+        found = search.best_kernels(
             regressed,
             random_state,
             route.n_finalists,
@@ -140,11 +140,13 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None):
             makes=OF_STEPS if route.trains else OF_LABELS if plan.n_classes else OF_MEASUREMENTS,
             compares=not route.trains,
         )
-    table = tables[index]
+    index = found[0].index
     if plain is not None:
-        better = few_rows.better(plan, plain, found[0], table)
+        better = few_rows.better(plan, plain, found[0], tables[index])
         return (0, plain.plan) if better is None else (index, better)
-    return index, (_of_classes if route.compares_labels else _leading_of)(plan, found, table, random_state)
+    if route.compares_labels:
+        return index, _of_classes(plan, found, tables[index], random_state)
+    return _leading_of(plan, found, tables, random_state)
 
 
 def searches(plan, table):
@@ -154,14 +156,15 @@ def searches(plan, table):
     return not (plan.route.averages and few_rows.suits(plan, table) and table.n_rows < few_rows.FEWEST_OF_KERNELS)
 
 
-def _leading_of(plan, found, table, random_state):
-    """The plan with the kernel among ``found`` of largest density, by the solution on many rows of several."""
-    plans = [targets.started(plan, each, table) for each in found]
+def _leading_of(plan, found, tables, random_state):
+    """The kernel among ``found`` of largest density, by the solution on many rows of several: its scaling, the plan."""
+    plans = [targets.started(plan, each, tables[each.index]) for each in found]
     if len(plans) == 1:
-        return plans[0]
+        return found[0].index, plans[0]
     # The same rows and points for all of them.
     seed = random_state.randint(np.iinfo(np.int32).max)
-    return leading([_density(each, table, seed) for each in plans], plans)
+    densities = [_density(each, tables[at.index], seed) for each, at in zip(plans, found, strict=True)]
+    return found[int(np.argmax(densities))].index, leading(densities, plans)
 
 
 def _of_classes(plan, found, table, random_state):

@@ -65,6 +65,11 @@ class Tried(NamedTuple):
     densities: object = None
     error: np.ndarray | None = None
 
+    def ahead_of(self, other):
+        """The `Ahead` of another one."""
+        kernel = other.view.to_sklearn(other.candidate.make, other.candidate.best[0].hyperparameters.kernel)
+        return Ahead(self.densities.mean - other.densities.mean, kernel)
+
 
 def best_kernels(views, candidates, rows, n_evidence, of_labels, evenly):
     """The best of some kernels, each under a scaling of X, judged by predictions from neighbours.
@@ -84,8 +89,6 @@ def best_kernels(views, candidates, rows, n_evidence, of_labels, evenly):
 
     Returns
     -------
-    index : int
-        Position of the best scaling.
     found : list of Found
         The best kernel, then the same with hyperparameters from each further sample; all with the judges' densities.
     """
@@ -96,7 +99,7 @@ def best_kernels(views, candidates, rows, n_evidence, of_labels, evenly):
     best, *rest = (contest.best_for_labels if of_labels else contest.best_for_measurements)(candidates)
     others = [_of_evidence(best.view, best.candidate, sample) for sample in evenly(best.view)]
     others = [_found(contest.judged(*best[:3], each)) for each in others]
-    return best.index, [_found(best, *rest[:1]), *(each._replace(evenly=True) for each in others)]
+    return [_found(best, *rest[:1]), *(each._replace(evenly=True) for each in others)]
 
 
 class _Training(NamedTuple):
@@ -299,9 +302,7 @@ def _settled(index, view, candidate, hyperparameters, densities=None, error=None
 
 def _found(tried, other=None):
     """The `Found` of what was tried, and how far it is ahead of another one."""
-    (kernel, noise), ahead = tried.candidate.best[0].hyperparameters, None
-    if other is not None:
-        kernel_of_other = other.view.to_sklearn(other.candidate.make, other.candidate.best[0].hyperparameters.kernel)
-        ahead = Ahead(tried.densities.mean - other.densities.mean, kernel_of_other)
+    kernel, noise = tried.candidate.best[0].hyperparameters
+    ahead = None if other is None else tried.ahead_of(other)
     at = tried.view.to_sklearn(tried.candidate.make, kernel), float(np.exp(noise)), tried.densities.mean
-    return Found(*at, by_neighbours=tried.densities, ahead=ahead)
+    return Found(*at, index=tried.index, by_neighbours=tried.densities, ahead=ahead)

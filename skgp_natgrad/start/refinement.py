@@ -67,6 +67,8 @@ class Found(NamedTuple):
         The noise variance, as a share of the targets' variance.
     density : float
         Mean log predictive density of rows to which it was not fitted; with ``evenly``, of some to which it was.
+    index : int
+        Position of the scaling of X.
     evenly : bool
         Whether rows of rare labels had a larger share in the fit of the hyperparameters than in the table.
     by_neighbours : Densities, optional
@@ -80,6 +82,7 @@ class Found(NamedTuple):
     kernel: object
     noise: float
     density: float
+    index: int = 0
     evenly: bool = False
     by_neighbours: Densities | None = None
     held_out: Densities | None = None
@@ -115,13 +118,13 @@ def raced(view, candidate, rows):
     return candidate._replace(best=(best,)), evidence.held_out_densities(best.hyperparameters, some, others)
 
 
-def refined(view, candidate, rows):
+def refined(view, candidate, rows, index=0):
     """The `Found` of a candidate at the maximum of the evidence of more rows."""
     make, tie, (best, *_), density, held_out = candidate
     _, bounds, prior = view.start(make, view.longest, np.log(_NOISE), tie)
     found = evidence.maximise(best.hyperparameters, bounds, view.turn(rows), prior, best.spread)
     kernel, noise = (found if np.isfinite(found.evidence) else best).hyperparameters
-    return Found(view.to_sklearn(make, kernel), float(np.exp(noise)), density, held_out=held_out)
+    return Found(view.to_sklearn(make, kernel), float(np.exp(noise)), density, index, held_out=held_out)
 
 
 def verdict_by_neighbours(table, hyperparameters, judges, n_neighbours):

@@ -20,7 +20,7 @@ from .._backend import threads
 from ..solve.held_out_labels import Densities
 from . import dense, evidence, sizes, turned
 from .candidates import COLUMNS, OF_MEASUREMENTS, matern52, seasonal
-from .refinement import Ahead, Candidate, on_other_splits, raced, refined
+from .refinement import Candidate, on_other_splits, raced, refined
 from .scale import MANY_COLUMNS
 from .splits import FEWEST_OUTSIDE, Shuffled, in_order, in_random_order, splits
 from .targets import standardised
@@ -80,7 +80,7 @@ def best_kernels(
     makes=OF_MEASUREMENTS,
     compares=True,
 ):
-    """The best scaling of X for some rows, and the best kernels under it.
+    """The best kernels for some rows, each under a scaling of X.
 
     Parameters
     ----------
@@ -110,10 +110,8 @@ def best_kernels(
 
     Returns
     -------
-    index : int
-        Position of the best scaling.
     found : list of Found
-        The kernels with the largest densities under this scaling, best first; then the first, fitted ``evenly``.
+        The kernels with the largest densities, best first; then the first, fitted ``evenly``.
     """
     rows = Shuffled(*in_random_order(tables[0], random_state))
     is_dense = by_neighbours and rows.n_groups > dense.MOST_BY_EVIDENCE
@@ -129,11 +127,8 @@ def best_kernels(
     if not compares:
         found = [each for each in found if each[-1].make is not matern52] or found
     ranked = sorted(found, key=lambda each: -each[-1].density)
-    index = ranked[0][0]
-    # One table has one scaling.
-    ranked = [(view, each) for of_scaling, view, each in ranked if of_scaling == index]
     ranked = ranked[: n_best if effort.predicts and not rows.is_small(n_rows) else 1]
-    return index, _at_more_rows(ranked, rows.merged(views[index].table, sizes.EVIDENCE_ROWS))
+    return _at_more_rows(ranked, views, rows)
 
 
 def begun(views_of, rows, may_be_noise):
@@ -167,18 +162,14 @@ def begun(views_of, rows, may_be_noise):
     return views, firsts, n_rows, effort
 
 
-def _at_more_rows(ranked, rows):
+def _at_more_rows(ranked, views, rows):
     """The `Found` of the best kernels at the evidence of more rows, without those that predict clearly worse there."""
-    raced_ones = threads.for_each(lambda pair: raced(*pair, rows), ranked)
-    views = [view for view, _ in ranked]
-    first, *others = sorted(zip(views, *zip(*raced_ones, strict=True), strict=True), key=lambda each: -each[2].mean)
-    close = [first, *(each for each in others if not first[2].are_larger_than(each[2], dense.CLEARLY))]
-    found = threads.for_each(lambda each: refined(*each[:2], rows), close)
-    if len(close) == 1 < len(ranked):
-        view, each, densities = others[0]
-        kernel = view.to_sklearn(each.make, each.best[0].hyperparameters.kernel)
-        found[0] = found[0]._replace(ahead=Ahead(first[2].mean - densities.mean, kernel))
-    return found
+    more = [rows.merged(view.table, sizes.EVIDENCE_ROWS) for view in views]
+    raced_ones = threads.for_each(lambda each: dense.Tried(*each[:2], *raced(*each[1:], more[each[0]])), ranked)
+    best, *others = sorted(raced_ones, key=lambda each: -each.densities.mean)
+    close = [best, *(each for each in others if not best.densities.are_larger_than(each.densities, dense.CLEARLY))]
+    found = threads.for_each(lambda each: refined(each.view, each.candidate, more[each.index], each.index), close)
+    return [found[0]._replace(ahead=best.ahead_of(others[0]))] if len(found) == 1 < len(ranked) else found
 
 
 def _smooth_ones(views, rows, n_rows, effort):
