@@ -40,6 +40,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import kernels, likelihoods
 from skgp_natgrad._backend import notices, programs
+from skgp_natgrad.solve import left_out, noise_search
+from skgp_natgrad.solve.system import prior_of, sums_of
 from skgp_natgrad.start import (
     choice,
     dense,
@@ -269,3 +271,15 @@ def count_compilations():
     finally:
         logger.removeHandler(handler)
         logger.propagate = propagate
+
+
+def on_points(parameters, constants, table):
+    """A model on inducing points, with the rows of a table that are left out."""
+    prior = prior_of(parameters, constants.masks, constants.jitter)
+    held = left_out.held_out_rows(parameters, constants, table, np.random.RandomState(0))
+    return left_out.OnPoints.of(sums_of(parameters, prior, constants, table), parameters, prior, held)
+
+
+def left_out_density(system, log_noise):
+    """The leave-one-out density of the first target."""
+    return noise_search.density_of(left_out.left_out_of(system, 0, log_noise), system.held, 0)[0]

@@ -12,9 +12,8 @@ from skgp_natgrad import svgp
 from skgp_natgrad.kernels import amplitudes, from_sklearn
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.solve import closed_form, noise_search
-from skgp_natgrad.solve.left_out import left_out_of
-from skgp_natgrad.solve.noise_search import density_of
-from skgp_natgrad.solve.system import prior_of
+
+from .conftest import left_out_density, on_points
 
 KERNEL = ConstantKernel(1.3) * Matern([1.0, 0.7], nu=1.5)
 FIXED = Gaussian(0.2, "fixed")
@@ -38,7 +37,7 @@ def trained(plan, table):
 def test_every_row_an_inducing_point_is_the_exact_process(rng):
     table, X = table_of(rng), rng.normal(size=(20, 2))
     result = trained(plan_of(), table)
-    model, _ = svgp.condition(result.state, result.constants, plan_of())
+    model, _ = svgp.condition(result.state, result.constants, plan_of(), exact=result.posterior)
     exact = GaussianProcessRegressor(KERNEL, alpha=0.2 / table.weight, optimizer=None).fit(table.X, table.y[0])
     mean, deviation = exact.predict(X, return_std=True)
     found = svgp.predict(model, X)
@@ -102,10 +101,8 @@ def test_leave_one_out_equals_refits_without_the_row(rng, x64, n_inducing):
     table, noise = table_of(rng, n=30), 0.2
     plan = plan_of(n_inducing=n_inducing)
     state, constants = svgp.init(plan, table, random_state=0)
-    prior = prior_of(state.parameters, constants.masks, constants.jitter)
-    sums = closed_form.sums_of(state.parameters, prior, constants, table)
-    held = closed_form.held_out_rows(state.parameters, prior, constants, table, np.random.RandomState(0))
-    found, _ = density_of(left_out_of(sums, held, 0, np.log(noise)), held, 0)
+    system = on_points(state.parameters, constants, table)
+    found = left_out_density(system, np.log(noise))
     points = np.asarray(state.parameters.points.Z)[np.asarray(constants.masks.Z) > 0]
     each = []
     for i in range(30):
@@ -127,8 +124,7 @@ def test_held_out_rows_are_like_new_ones(rng, x64):
     table = svgp.Table(X, y[None], np.ones(600))
     plan = plan_of(Gaussian(0.2), kernels=(4.0 * RBF(8.0),), n_inducing=60)
     state, constants = svgp.init(plan, table, random_state=0)
-    prior = prior_of(state.parameters, constants.masks, constants.jitter)
-    held = closed_form.held_out_rows(state.parameters, prior, constants, table, np.random.RandomState(0))
+    held = closed_form.held_out_rows(state.parameters, constants, table, np.random.RandomState(0))
     points = np.asarray(state.parameters.points.Z)[np.asarray(constants.masks.Z) > 0]
     apart = (X[:, None] != points).any(-1).all(1)
     assert 0 < apart.sum() < 600
@@ -148,11 +144,11 @@ def test_leave_one_out_is_exact_at_small_noise(rng, x64, length_scale, ratio, rt
     plan = plan_of(Gaussian(noise, (1e-14, 10.0)), n_inducing=60, kernels=(1.0 * RBF(length_scale),))
     plan = plan._replace(inducing_init="random", jitter=1e-10)
     state, constants = svgp.init(plan, table, random_state=0)
-    prior = prior_of(state.parameters, constants.masks, constants.jitter)
-    sums = closed_form.sums_of(state.parameters, prior, constants, table)
-    held = closed_form.held_out_rows(state.parameters, prior, constants, table, np.random.RandomState(0))
-    found, _ = density_of(left_out_of(sums, held, 0, np.log(noise)), held, 0)
-    A, residual, y, counts = (np.asarray(each)[0][..., :400] for each in (held.A, held.residual, held.y, held.weight))
+    system = on_points(state.parameters, constants, table)
+    found = left_out_density(system, np.log(noise))
+    A, residual, y, counts = (
+        np.asarray(each)[0][..., :400] for each in (system.A, system.residual, system.held.y, system.held.weight)
+    )
     Q, R = np.linalg.qr(np.vstack([A.T / np.sqrt(noise), np.eye(len(A))]))
     w = np.linalg.solve(R, Q[:400].T @ y / np.sqrt(noise))
     leverage = (Q[:400] ** 2).sum(1)
@@ -176,10 +172,8 @@ def test_noise_and_scale_have_the_largest_leave_one_out_density(rng, x64):
         raw = solved.parameters.raw_likelihood
         raw = raw.with_leaves([raw.variance + log_noise + log_scale])
         at = solved.parameters._replace(log_kernels=(logs,), raw_likelihood=raw)
-        prior = prior_of(at, constants.masks, constants.jitter)
-        sums = closed_form.sums_of(at, prior, constants, table)
-        held = closed_form.held_out_rows(at, prior, constants, table, np.random.RandomState(0))
-        return density_of(left_out_of(sums, held, 0, float(np.ravel(raw.variance)[0])), held, 0)[0]
+        system = on_points(at, constants, table)
+        return left_out_density(system, float(np.ravel(raw.variance)[0]))
 
     best = density(0.0, 0.0)
     assert best == pytest.approx(solved.held_out.mean, rel=1e-6)
@@ -215,15 +209,11 @@ def test_a_fixed_kernel_gets_the_noise_that_suits_it(rng, x64, monkeypatch):
     table, kernel = table_of(rng, n=80), ConstantKernel(50.0, "fixed") * Matern([1.0, 0.7], nu=1.5)
     state, constants = svgp.init(plan_of(Gaussian(0.2), kernels=(kernel,)), table, random_state=0)
     solved = closed_form.solve(state.parameters, constants, table, np.random.RandomState(0))
-    prior = prior_of(state.parameters, constants.masks, constants.jitter)
-    sums = closed_form.sums_of(state.parameters, prior, constants, table)
-    held = closed_form.held_out_rows(state.parameters, prior, constants, table, np.random.RandomState(0))
+    system = on_points(state.parameters, constants, table)
     log_noise = float(np.ravel(solved.parameters.raw_likelihood.variance)[0])
     others = np.linspace(np.log(0.2) - 4.0, np.log(0.2) + 10.0, 60)
-    best = max(density_of(left_out_of(sums, held, 0, each), held, 0)[0] for each in others)
-    assert density_of(left_out_of(sums, held, 0, log_noise), held, 0)[0] == pytest.approx(
-        solved.held_out.mean, rel=1e-9
-    )
+    best = max(left_out_density(system, each) for each in others)
+    assert left_out_density(system, log_noise) == pytest.approx(solved.held_out.mean, rel=1e-9)
     assert solved.held_out.mean > best - 1e-3
 
 

@@ -222,7 +222,7 @@ def test_a_model_of_the_best_q_leaves_rows_out_in_the_same_way(rng, has_offset):
     with computation("auto"):
         expected = closed_form.solve(state.parameters, constants, table, np.random.RandomState(0), 60).left_out
     result = svgp.train(state, constants, table, plan, random_state=0)
-    model, _ = svgp.condition(result.state, result.constants, plan)
+    model, _ = svgp.condition(result.state, result.constants, plan, exact=result.posterior)
     arguments = result.state.parameters, result.constants, table, np.random.RandomState(0), 60
     with computation("auto"):
         found = left_out_of_model(lambda X: svgp.predict(model, X), *arguments)

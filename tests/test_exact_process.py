@@ -9,6 +9,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
 
 from skgp_natgrad import NGDSVGPRegressor, svgp
+from skgp_natgrad._backend import device, placement
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.prediction.posterior import latent_moments
 from skgp_natgrad.solve import closed_form, exact
@@ -63,7 +64,7 @@ def test_rows_left_out_are_predicted_by_the_others(rng):
 def test_it_is_the_solution_on_inducing_points(rng, monkeypatch, n_targets, searches):
     table, plan, state, constants = problem(rng, 120, n_targets)
     found = solved(table, state, constants, searches)
-    monkeypatch.setattr(exact, "suits", lambda *_: False)
+    monkeypatch.setattr(exact, "places", lambda *_: None)
     expected = solved(table, *svgp.init(plan, table, random_state=0), searches)
     assert_allclose(found.elbo, expected.elbo, rtol=1e-8)
     assert_allclose(found.held_out, expected.held_out, rtol=1e-7)
@@ -79,20 +80,119 @@ def test_it_is_the_solution_on_inducing_points(rng, monkeypatch, n_targets, sear
     assert_allclose(*moments, rtol=1e-5, atol=1e-8)
 
 
+def weighted(table, rng):
+    return table._replace(weight=rng.uniform(0.2, 3.0, size=table.n_rows))
+
+
+def repeated_in_part(table, rng):
+    """Rows of equal X, with other targets and weights, one of which is nothing."""
+    X, weight = table.X.copy(), rng.integers(1, 4, size=table.n_rows).astype(float)
+    X[20:30], X[30:35] = X[:10], X[:5]
+    weight[0] = 0.0
+    return table._replace(X=X, weight=weight)
+
+
+def with_known_noise(table, rng):
+    return table._replace(known=rng.uniform(0.0, 0.5, size=table.y.shape))
+
+
+def with_missing_targets(table, rng):
+    y = table.y.copy()
+    y[0, 3], y[-1, 7:9] = np.nan, np.nan
+    return table._replace(y=y)
+
+
+def with_all(table, rng):
+    for more in (repeated_in_part, with_known_noise, with_missing_targets):
+        table = more(table, rng)
+    return table
+
+
+def given_the_others(table, k, noise, x, without=None):
+    """Mean and variance at ``x`` of the k-th target, plainly: each row with the noise of its weight.
+
+    ``without`` is a row and the part of its weight that is left out.
+    """
+    weight = np.where(np.isnan(table.y[k]), 0.0, table.weight)
+    if without is not None:
+        weight[without[0]] -= without[1]
+    seen = weight > 0.0
+    known = 0.0 if table.known is None else table.known[k, seen]
+    K = KERNEL(table.X[seen]) + np.diag((noise + known) / weight[seen])
+    across = np.linalg.solve(K, KERNEL(table.X[seen], x))
+    return across.T @ table.y[k, seen], KERNEL.diag(x) - (across * KERNEL(table.X[seen], x)).sum(0)
+
+
+@pytest.mark.parametrize(
+    "changed", [weighted, repeated_in_part, with_known_noise, with_missing_targets, with_all], ids=lambda f: f.__name__
+)
+@pytest.mark.parametrize("n_targets", [1, 2])
+def test_rows_may_weigh_repeat_and_miss(rng, changed, n_targets, monkeypatch):
+    table, plan, *_ = problem(rng, 50, n_targets)
+    table = changed(table, rng)
+    state, constants = svgp.init(plan, table, random_state=0)
+    constants = constants._replace(prior_mean=0.0 * constants.prior_mean)
+    found, x = solved(table, state, constants), rng.normal(size=(20, 2))
+    assert found.q is None
+    mean, variance = latent_moments((KERNEL,), found.posterior, x, xp=np)
+    for k in range(n_targets):
+        expected = given_the_others(table, k, 0.05, x)
+        assert_allclose(mean[k], expected[0], rtol=1e-8, atol=1e-9)
+        assert_allclose(variance[k], expected[1], rtol=1e-8, atol=1e-9)
+        left_out = found.left_out
+        for i in np.flatnonzero(np.isfinite(left_out.error[k])):
+            # Of repeated rows with other targets one observation.
+            part = 1.0 if left_out.n_each[k, i] > 1.0 else table.weight[i]
+            one, other = given_the_others(table, k, 0.05, table.X[i : i + 1], (i, part))
+            assert_allclose(left_out.error[k, i], table.y[k, i] - one[0], rtol=1e-8, atol=1e-9)
+            assert_allclose(left_out.latent[k, i], other[0], rtol=1e-7, atol=1e-9)
+    monkeypatch.setattr(exact, "places", lambda *_: None)
+    on_points = solved(table, state, constants)
+    assert_allclose(found.elbo, on_points.elbo, rtol=1e-8)
+    assert_allclose(found.held_out, on_points.held_out, rtol=1e-7)
+
+
+def test_xla_finds_the_same(rng, monkeypatch):
+    table, plan, *_ = problem(rng, 50, 2)
+    table = with_all(table, rng)
+    given = table, *svgp.init(plan, table, random_state=0)
+    with device.computation():
+        expected = solved(*given)
+        monkeypatch.setenv(placement.SWITCH, "1")
+        found = solved(*given)
+    assert_allclose(found.posterior.alpha, expected.posterior.alpha, rtol=1e-8, atol=1e-10)
+    assert_allclose(found.posterior.reduction, expected.posterior.reduction, rtol=1e-8, atol=1e-10)
+    assert_allclose(found.left_out.error, expected.left_out.error, rtol=1e-8)
+    assert_allclose(found.elbo, expected.elbo, rtol=1e-10)
+
+
+def test_each_target_may_have_its_kernel(rng):
+    table, plan, *_ = problem(rng, 40, 2)
+    kernels = KERNEL, ConstantKernel(0.7) * RBF([1.0, 0.4])
+    together = plan._replace(kernels=kernels)
+    found = solved(table, *svgp.init(together, table, random_state=0), searches=True)
+    assert found.q is None
+    for k, kernel in enumerate(kernels):
+        alone = plan._replace(kernels=(kernel,), likelihood=Gaussian(0.05))
+        one = solved(
+            table._replace(y=table.y[k : k + 1]),
+            *svgp.init(alone, table._replace(y=table.y[k : k + 1]), random_state=0),
+            True,
+        )
+        assert_allclose(found.posterior.alpha[k], one.posterior.alpha[0], rtol=1e-8)
+        assert_allclose(found.left_out.error[k], one.left_out.error[0], rtol=1e-8)
+
+
 def test_where_it_is_not_the_exact_process_there_is_q(rng, monkeypatch):
     table, _, state, constants = problem(rng)
     few = 2.0**-30
-    for other, at in (
-        (table._replace(weight=np.r_[2.0, np.ones(49)]), constants),
-        (table._replace(y=np.where(np.arange(50) == 3, np.nan, table.y)), constants),
-        (table._replace(X=table.X + few), constants),
-        (table.rows(np.arange(49)), constants),
-    ):
-        assert not exact.suits(state.parameters, at, other)
-    assert exact.suits(state.parameters, constants, table)
+    for other in (table._replace(X=table.X + few), table.rows(np.arange(49))):
+        assert exact.places(state.parameters, constants, other) is None
+    places = exact.places(state.parameters, constants, table)
+    assert_allclose(np.asarray(state.parameters.points.Z)[places], table.X)
     # Of several processes each has a part of the rows.
     monkeypatch.setattr(exact.placement, "current", lambda: SimpleNamespace(n_processes=2))
-    assert not exact.suits(state.parameters, constants, table)
+    assert exact.places(state.parameters, constants, table) is None
 
 
 def cholesky(A):

@@ -186,11 +186,11 @@ def test_held_out_rows_stay_as_they_are(rng, x64, monkeypatch, counts):
     """Also where no row counts."""
     half, A = rng.normal(size=(40, 60)), rng.normal(size=(40, 30))
     weight = np.where(np.arange(30) < 20, rng.uniform(size=30), 0.0) * counts
-    of_rows = rng.uniform(size=30), rng.normal(size=30), weight, 0.1 * np.ones(30), np.ones(30)
-    held = left_out.HeldOutRows(np.arange(30), None, A[None], *(each[None] for each in of_rows), *np.ones((3, 1, 30)))
+    of_rows = rng.normal(size=30), weight, 0.1 * np.ones(30), np.ones(30)
+    held = left_out.HeldOutRows(np.arange(30), None, *(each[None] for each in of_rows), *np.ones((3, 1, 30)))
     sums = system.Sums((half @ half.T)[None], half[None, :, 0], *np.ones((4, 1)))
-    before = A.copy()
-    found = both_ways_of(monkeypatch, lambda: left_out.left_out_of(sums, held, 0, -1.0))
+    before, rows = A.copy(), left_out.OnPoints(sums, A[None], rng.uniform(size=(1, 30)), held)
+    found = both_ways_of(monkeypatch, lambda: left_out.left_out_of(rows, 0, -1.0))
     assert_allclose(*found, rtol=1e-10)
     assert_array_equal(A, before)
 

@@ -15,11 +15,11 @@ from skgp_natgrad.estimators.fitted import outcome
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.prediction.calibration import Average
 from skgp_natgrad.solve import closed_form, common_covariance, held_out_labels
-from skgp_natgrad.solve.left_out import drawn, left_out_of
-from skgp_natgrad.solve.noise_search import density_of
-from skgp_natgrad.solve.system import prior_of
+from skgp_natgrad.solve.left_out import drawn
 from skgp_natgrad.start import choice, sizes
 from skgp_natgrad.start.splits import Shuffled, in_random_order, merged
+
+from .conftest import left_out_density, on_points
 
 ONE_STEP = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence", optimizer=None))
 
@@ -196,10 +196,8 @@ def test_one_observation_of_a_contradicted_row_is_left_out(rng, x64):
     table, noise = svgp.Table(X, y, weight), 0.3
     plan = svgp.Plan(kernels=(2.0 * Matern(0.7, nu=1.5),), likelihood=Gaussian(noise, "fixed"), settings=ONE_STEP)
     state, constants = svgp.init(plan, table, random_state=0)
-    prior = prior_of(state.parameters, constants.masks, constants.jitter)
-    sums = closed_form.sums_of(state.parameters, prior, constants, table)
-    held = closed_form.held_out_rows(state.parameters, prior, constants, table, np.random.RandomState(0))
-    found, _ = density_of(left_out_of(sums, held, 0, np.log(noise)), held, 0)
+    system = on_points(state.parameters, constants, table)
+    found = left_out_density(system, np.log(noise))
     each = []
     for i in range(24):
         left = weight.copy()
@@ -265,8 +263,7 @@ def test_all_rows_count_for_the_noise_where_all_are_points(rng, x64):
     table = svgp.Table(X, rng.normal(size=(1, 420)), np.ones(420))
     plan = svgp.Plan(kernels=(2.0 * RBF(0.3),), n_inducing=None, likelihood=Gaussian(0.1), settings=ONE_STEP)
     state, constants = svgp.init(plan, table, random_state=0)
-    prior = prior_of(state.parameters, constants.masks, constants.jitter)
-    held = closed_form.held_out_rows(state.parameters, prior, constants, table, np.random.RandomState(0))
+    held = closed_form.held_out_rows(state.parameters, constants, table, np.random.RandomState(0))
     assert held.n_rows(0) == 420
 
 
@@ -327,10 +324,8 @@ def test_rows_without_weight_change_nothing(rng, x64):
         Z = np.arange(6.0)[:, None]
         plan = svgp.Plan(kernels=(2.0 * RBF(1.0),), likelihood=Gaussian(noise, "fixed"), settings=ONE_STEP)
         state, constants = svgp.init(plan._replace(n_inducing=6, inducing_init=Z), table, random_state=0)
-        prior = prior_of(state.parameters, constants.masks, constants.jitter)
-        sums = closed_form.sums_of(state.parameters, prior, constants, table)
-        held = closed_form.held_out_rows(state.parameters, prior, constants, table, np.random.RandomState(0))
-        densities.append(density_of(left_out_of(sums, held, 0, np.log(noise)), held, 0)[0])
+        system = on_points(state.parameters, constants, table)
+        densities.append(left_out_density(system, np.log(noise)))
     assert densities[0] == pytest.approx(densities[1], rel=1e-12)
     both = (svgp.Table(X[:30], y[:, :30], weight[:30]), svgp.Table(X, y, weight))
     small, large = (merged(table) for table in both)

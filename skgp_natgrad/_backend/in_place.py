@@ -105,11 +105,14 @@ def growing(jitter, first=None):
 def jittered_cholesky(A, jitter, first=None, factor=1.0, diagonal=0.0):
     """The lower Cholesky factor of factor * A + (diagonal + jitter) * I, and the jitter that it needed.
 
-    As of `linalg.jittered_cholesky`. Only the lower triangle of ``A`` (M, M) is read.
+    As of `linalg.jittered_cholesky`. Only the lower triangle of ``A`` (M, M) is read. A ``factor`` (M,) multiplies its
+    rows and columns by the roots.
     """
-    system = np.empty_like(A)
+    system, (rows, columns) = np.empty_like(A), (factor, None) if np.ndim(factor) == 0 else 2 * (np.sqrt(factor),)
     for used in growing(jitter, first):
-        np.multiply(A, factor, out=system)
+        np.multiply(A, rows, out=system)
+        if columns is not None:
+            system *= columns[:, None]
         system[np.diag_indices(len(A))] += diagonal + used
         L, failed = _lapack.dpotrf(system.T, lower=0, overwrite_a=1, clean=1)
         if not failed:
@@ -119,7 +122,7 @@ def jittered_cholesky(A, jitter, first=None, factor=1.0, diagonal=0.0):
 
 def definite_cholesky(A, factor=1.0, diagonal=0.0):
     """The lower Cholesky factor of factor * A + diagonal * I (M, M), as `linalg.definite_cholesky` finds it."""
-    rounding = np.finfo(float).eps * (diagonal * len(A) + factor * np.trace(A))
+    rounding = np.finfo(float).eps * (diagonal * len(A) + np.sum(factor * np.diag(A)))
     return jittered_cholesky(A, rounding, 0.0, factor, diagonal)[0]
 
 

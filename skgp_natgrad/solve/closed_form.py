@@ -127,25 +127,28 @@ def solve(
         bounds = [(each, each) for each in start]
     n_processes = placement.current().n_processes
     some = gathered(table, n_processes)
-    ranges = _ranges(start, bounds, some.sample.weight)
-    is_open = not on_all_rows and sums is None
-    rows = exact.rows_of(parameters, constants, table) if is_open else None
-    if rows is not None:
-        factor, parameters, log_noise, density = _with_noise(parameters, constants, rows, start, bounds, ranges, scales)
-        return _exact_optimum(rows.multiplied(factor), parameters, constants, table, log_noise, density)
+    how = start, bounds, _ranges(start, bounds, some.sample.weight), scales
+    process = None
+    if not on_all_rows and sums is None:
+        process = exact.process_of(parameters, constants, table, random_state)
+    if process is not None:
+        factor, parameters, log_noise, density = _with_noise(parameters, constants, process, *how)
+        return _exact_optimum(process.multiplied(factor), parameters, constants, table, log_noise, density)
     prior, whitened_by = prior_of(parameters, constants.masks, constants.jitter), parameters
     of_rows = sums_of(parameters, prior, constants, evened_out(table, n_processes)) if sums is None else sums
-    system = OnPoints(of_rows, held_out_rows(parameters, prior, constants, some, random_state))
-    factor, parameters, log_noise, density = _with_noise(parameters, constants, system, start, bounds, ranges, scales)
-    sums, held = system.multiplied(factor)
+    held = held_out_rows(parameters, constants, some, random_state)
+    system = OnPoints.of(of_rows, parameters, prior, held)
+    factor, parameters, log_noise, density = _with_noise(parameters, constants, system, *how)
+    sums = of_rows.multiplied(factor)
     q, elbo = _best_q(sums, log_noise)
     share = np.broadcast_to(sums.weight / constants.weight, len(density))
     of_held_out, factors = _average(held, share, density), _factors(prior, factor)
     optimum = Optimum(q, parameters, np.array([float(elbo)]), of_held_out, sums=of_rows, factors=factors)
     if not n_left_out:
         return optimum
-    held = held_out_rows(whitened_by, prior, constants, some, random_state, n_left_out).multiplied(factor)
-    optimum = optimum._replace(left_out=left_out_rows(sums, held, log_noise, widths(some)))
+    held = held_out_rows(whitened_by, constants, some, random_state, n_left_out)
+    left_out = left_out_rows(OnPoints.of(of_rows, whitened_by, prior, held).multiplied(factor), log_noise, widths(some))
+    optimum = optimum._replace(left_out=left_out)
     if not on_all_rows:
         return optimum
     return _on_all_rows(optimum, prior.multiplied(factor[0]), sums, held, table, constants, random_state)
@@ -165,11 +168,12 @@ def _with_noise(parameters, constants, system, start, bounds, ranges, scales):
     return factor, parameters, log_noise, density
 
 
-def _exact_optimum(rows, parameters, constants, table, log_noise, density):
+def _exact_optimum(process, parameters, constants, table, log_noise, density):
     """The `Optimum` of the exact process, which has a posterior in place of q."""
-    found, left_out, evidence = rows.solution(log_noise, table, np.asarray(parameters.points.Z), constants.prior_mean)
-    share = np.full(len(density), table.n_rows / constants.weight)
-    of_held_out = _average(rows.held, share, density)
+    at = np.asarray(parameters.points.Z), constants.prior_mean
+    found, left_out, evidence = process.solution(log_noise, *at, widths(table))
+    share = np.broadcast_to(process.sums[2] / constants.weight, len(density))
+    of_held_out = _average(process.held, share, density)
     return Optimum(None, parameters, np.array([evidence]), of_held_out, left_out=left_out, posterior=found)
 
 
@@ -179,7 +183,7 @@ def _on_all_rows(optimum, prior, sums, held, table, constants, random_state):
     y, _, weight = weights_of(table, parameters, table.per_target)
     y, weight = y - table.prior_mean(constants), np.broadcast_to(weight, y.shape)
     noise = np.exp(np.ravel(parameters.raw_likelihood.variance))
-    rows = table.X, np.where(weight > 0.0, y, 0.0), weight, held.index, np.asarray(held.left_out)[:, :n_rows]
+    rows = table.X, np.where(weight > 0.0, y, 0.0), weight, held.index, held.left_out[:, :n_rows]
     problem = row_means.Problem(parameters.log_kernels[0], prior, noise, *rows)
     quadratic = (np.asarray(sums.square) - np.einsum("km,km->k", sums.cross, optimum.q.mean)) / noise
     share = np.broadcast_to(sums.weight / constants.weight, len(noise))
@@ -256,7 +260,7 @@ def _scales(parameters, constants, system, start, bounds, ranges, scales):
             log_noise, density[k], scale = search_noise(system, k, start[k], ranges[k], bounds[k][1], True)
             each.append(np.log(scale))
         # A constant target fits under any scale, best under the smallest.
-        varies = np.array([np.ptp(np.asarray(held.y[k])[np.asarray(held.weight[k]) > 0.0]) > 0.0 for k in targets])
+        varies = np.array([np.ptp(held.y[k][held.weight[k] > 0.0]) > 0.0 for k in targets])
         found[j] = np.clip(np.mean(np.array(each)[varies if varies.any() else ~varies]), *limits)
         together = log_noise + found[j]
         if len(targets) == 1 and found[j] == each[0] and bounds[k][0] <= together <= bounds[k][1]:

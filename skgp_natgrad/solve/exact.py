@@ -1,13 +1,17 @@
-"""The exact Gaussian process, where an inducing point at every row leaves nothing to approximate.
+"""The exact Gaussian process, where an inducing point at each X leaves nothing to approximate.
 
-Nothing is whitened: with K the covariance of the rows and L L^T = I + K / s^2,
+Nothing is whitened. The rows at a point are one observation there, of their weighted mean and with their summed
+precision. With P the diagonal matrix of these precisions, zero where nothing is seen, K the covariance of the points,
+and L L^T = I + P^1/2 K P^1/2 (Rasmussen and Williams 2006, algorithm 3.1),
 
-    V = L^-1 / s,    alpha = (K + s^2 I)^-1 y,    mean(x) = k_x^T alpha,    var(x) = k_xx - |V k_x|^2
+    V = L^-1 P^1/2,    alpha = (K + P^-1)^-1 y = V^T V y,    mean(x) = k_x^T alpha,    var(x) = k_xx - |V k_x|^2
 
-and without row i its target is predicted with an error of alpha_i / c_i and a variance of 1 / c_i, where c is the
-diagonal of (K + s^2 I)^-1, the sums of squares of V's columns (Rasmussen and Williams 2006, eq. 5.10 to 5.12). A noise
-costs a factorisation and a triangular inverse; the whitened system of `system` costs three times as much, and its
-jitter takes digits. On one CPU LAPACK factorises in place; elsewhere XLA does, on one device.
+and with c the diagonal of (K + P^-1)^-1, the sums of squares of V's columns, what is seen at a point differs from the
+mean there by alpha / P, whose variance is (1 - c / P) / P. Without a share p / P of it the leverage is p times that
+variance: one minus it is 1 - p / P + (p / P) (c / P), without cancellation (for all of it, eq. 5.10 to 5.12).
+
+A noise costs a factorisation and a triangular inverse; the whitened system of `system` costs three times as much, and
+its jitter takes digits. On one CPU LAPACK factorises in place; elsewhere XLA does, on one device.
 """
 
 from __future__ import annotations
@@ -24,155 +28,182 @@ from .._backend.device import quick_jit
 from .._backend.linalg import definite_cholesky, triangular_inverse
 from .._backend.repeated import grouped
 from .._backend.rows import filled_up
-from ..kernels import nugget
-from ..prediction.left_out import LeftOut
 from ..prediction.posterior import Posterior
-from ..training.batches import Table, bucket
-from .left_out import HeldOutRows, widths
+from ..training.batches import Table
+from .left_out import HeldOutRows, held_out_rows, left_out_rows
 from .noise_search import LOG_2PI
-from .system import covariances_of
+from .system import covariances_of, points_in, sums_over, weights_of
 
-# Rows whose K is factorised to see whether it is a covariance, and the jitter relative to its mean variance.
-_ROWS_OF_TEST, _JITTER = 500, 1e-8
+# Points whose K is factorised to see whether it is a covariance, and the jitter relative to its mean variance.
+_POINTS_OF_TEST, _JITTER = 500, 1e-8
 
 
-class Rows(NamedTuple):
-    """The rows of a table in the order of their inducing points; each of them is left out once.
+class Process(NamedTuple):
+    """The process at the points, and the rows of a table; each of them is left out once.
 
     Attributes
     ----------
-    X : ndarray of shape (N, D)
-    K : array of shape (N, N)
-        Where XLA computes, on its device, with as many rows as the points have with their padding: zero beyond N.
-    y : ndarray of shape (T, N)
-        Less the prior mean.
-    order : ndarray of shape (N,)
-        The position of each row in the table.
+    K : tuple of array of shape (M, M)
+        Of each kernel. Where XLA computes, on its device, with as many points as there are with their padding.
+    y, precision : ndarray of shape (T, M), (G, M)
+        At each point the mean of y - prior_mean, and the sum of the diagonal of W: G = 1 if targets have it in common.
+    place : ndarray of shape (N,)
+        The point of each row.
+    sums : tuple of ndarray
+        (y - mean)^T W (y - mean) of the rows and their means, and as of `Sums` residual, weight and log_widening.
+    held : HeldOutRows
     """
 
-    X: np.ndarray
-    K: np.ndarray
+    K: tuple
     y: np.ndarray
-    order: np.ndarray
+    precision: np.ndarray
+    place: np.ndarray
+    sums: tuple
+    held: HeldOutRows
 
     @classmethod
-    def of(cls, parameters, constants, table):
-        """The rows of a table under the only kernel of ``parameters``."""
-        (log_kernel,), n, order = parameters.log_kernels, table.n_rows, _order(_points(parameters, constants), table.X)
-        X = filled_up(table.X[order], bucket(n), value=0.0)
-        K, variance = map(np.asarray, covariances_of(log_kernel, X, np.ones(len(X)), X))
-        K = K[:n, :n].copy()
-        # Rounding spoils distances of zero.
-        K[np.diag_indices(n)] = variance[:n]
-        y = np.broadcast_to(table.y - table.prior_mean(constants), table.y.shape)
-        return cls(X[:n], K, y[:, order], order)
+    def of(cls, parameters, constants, table, place, held):
+        """The process of a table under the kernels of ``parameters``."""
+        Z, n = np.asarray(parameters.points.Z), place.max() + 1
+        y, weight, relative = weights_of(table, parameters, table.per_target)
+        y = y - table.prior_mean(constants)
+        precision, product = (_added(place, each) for each in (relative, relative * y))
+        mean = np.divide(product, precision, out=np.zeros_like(product), where=precision > 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            sums = sums_over(np, 0.0 * relative, y - mean[:, place], weight, relative)
+        K = tuple(_covariance(each, Z, n) for each in parameters.log_kernels)
+        return cls(K, mean, precision, place, sums, held)
+
+    @property
+    def has_covariances(self):
+        """Whether K is one, of some of the points: of noise enough the sum has a factor, too."""
+        return all(map(_is_covariance, self.K))
+
+    def multiplied(self, factor):
+        """The process under kernels multiplied by ``factor`` (J,)."""
+        return self._replace(K=tuple(K * each for K, each in zip(self.K, factor, strict=True)))
+
+    def sent(self, size):
+        """The process with K on the device, filled up to ``size`` points, where XLA computes."""
+        if placement.on_one_cpu():
+            return self
+        filled = (filled_up(filled_up(K, size, 0, 0.0), size, 1, 0.0) for K in self.K)
+        return self._replace(K=tuple(map(jax.device_put, filled)))
+
+    def at(self, k, log_noise, counted):
+        """See `left_out_of`."""
+        _, *of_points, _ = self._solved(k, log_noise)
+        return self.at_solution(*of_points, k, log_noise, counted)
+
+    def at_solution(self, alpha, own, k, log_noise, counted):
+        """The same, with alpha and the diagonal of (K + P^-1)^-1."""
+        at, noise, held = self.place[self.held.index[counted]], np.exp(log_noise), self.held
+        precision = (self.precision[k % len(self.precision)] / noise)[at]
+        alpha, free = alpha[at] / precision, own[at] / precision
+        part = held.left_out[k, counted] / noise / precision
+        difference = held.y[k, counted] - self.y[k, at] + alpha
+        rest = np.maximum(1.0 - part, 0.0) + part * free
+        # The latent variance of a point that is predicted exactly rounds to zero, or below.
+        return difference, np.maximum(1.0 - free, 0.0) / precision, rest, 0.0
+
+    def _solved(self, k, log_noise):
+        """V, alpha, the diagonal of (K + P^-1)^-1, and half the log determinant of I + P^1/2 K P^1/2."""
+        K, precision, y = (
+            self.K[k % len(self.K)],
+            self.precision[k % len(self.precision)] / np.exp(log_noise),
+            self.y[k],
+        )
+        if isinstance(K, np.ndarray):
+            L, root = in_place.cholesky_of_sum(K, precision), np.sqrt(precision)
+            V = in_place.triangular_inverse(L)
+            V *= root
+            alpha = root * in_place.cholesky_solve(L, root * y)
+            return V, alpha, np.einsum("ij,ij->j", V, V), np.log(np.diag(L)).sum()
+        filled = (filled_up(each, len(K), value=0.0) for each in (precision, y))
+        V, *of_points, half_log_det = _solved_by_xla(K, *filled)
+        return V, *(np.asarray(each)[: len(y)] for each in of_points), float(half_log_det)
+
+    def solution(self, log_noise, Z, prior_mean, width):
+        """The `Posterior` and the `LeftOut` under these noises (T,), and the log evidence."""
+        (n_targets, n), n_points, solved = self.y.shape, len(Z), []
+        alphas, reduction = np.zeros((n_targets, n_points)), np.zeros((n_targets, n_points, n_points))
+        scatter, _, weight, log_widening = self.sums
+        evidence = -0.5 * (weight * (LOG_2PI + log_noise) + log_widening + scatter / np.exp(log_noise)).sum()
+        for k, log_variance in enumerate(log_noise):
+            V, alpha, own, half_log_det = self._solved(k, log_variance)
+            alphas[k, :n], reduction[k, :n, :n] = alpha, np.asarray(V)[:n, :n]
+            evidence -= 0.5 * (self.y[k] @ alpha) + half_log_det
+            solved.append((alpha, own))
+        posterior = Posterior(Z, Z[:0], alphas, np.zeros((n_targets, 0)), None, None, prior_mean, reduction)
+        return posterior, left_out_rows(_Solved(self, solved), log_noise, width), float(evidence)
+
+
+class _Solved(NamedTuple):
+    """The process with alpha and the diagonal of (K + P^-1)^-1 for each target."""
+
+    process: Process
+    solved: list
 
     @property
     def held(self):
-        """The rows as those that are left out."""
-        one, none = np.ones_like(self.y), np.zeros_like(self.y)
-        return HeldOutRows(self.order, self.X, None, None, self.y, one, one, one, one, none > 0.0, none)
+        return self.process.held
 
-    @property
-    def have_a_covariance(self):
-        """Whether K is one, of some of the rows: of noise enough the sum has a factor, too."""
-        some = np.linspace(0, len(self.K) - 1, min(len(self.K), _ROWS_OF_TEST)).round().astype(int)
-        K = self.K[np.ix_(some, some)]
-        K[np.diag_indices(len(K))] += _JITTER * np.trace(K) / len(K)
-        return not linalg.lapack.dpotrf(K, lower=1)[1]
-
-    def multiplied(self, factor):
-        """The rows under a kernel multiplied by ``factor`` (1,)."""
-        return self._replace(K=self.K * factor[0])
-
-    def sent(self):
-        """The rows with K on the device, where XLA computes."""
-        if placement.on_one_cpu():
-            return self
-        size = bucket(len(self.X))
-        return self._replace(K=jax.device_put(filled_up(filled_up(self.K, size, 0, 0.0), size, 1, 0.0)))
-
-    def left_out(self, k, log_noise):
-        """Positions, errors and variances of the targets, and one minus the leverage of each: see `left_out_of`."""
-        _, alpha, precision, _ = self._solved(k, log_noise)
-        return np.arange(len(alpha)), *_left_out(alpha, precision, np.exp(log_noise))
-
-    def _solved(self, k, log_noise):
-        """V, alpha, the diagonal of (K + s^2 I)^-1, and half the log determinant of I + K / s^2."""
-        noise, n = np.exp(log_noise), len(self.X)
-        if isinstance(self.K, np.ndarray):
-            L = in_place.cholesky_of_sum(self.K, 1.0 / noise)
-            V = in_place.triangular_inverse(L)
-            V /= np.sqrt(noise)
-            alpha = in_place.cholesky_solve(L, self.y[k]) / noise
-            return V, alpha, np.einsum("ij,ij->j", V, V), np.log(np.diag(L)).sum()
-        V, *of_rows, half_log_det = _solved_by_xla(self.K, noise, filled_up(self.y[k], len(self.K), value=0.0))
-        return V, *(np.asarray(each)[:n] for each in of_rows), float(half_log_det)
-
-    def solution(self, log_noise, table, Z, prior_mean):
-        """The `Posterior` and the `LeftOut` under these noises (T,), and the log evidence."""
-        (n_targets, n), n_points = self.y.shape, len(Z)
-        size, evidence = bucket(n), 0.0
-        alphas, reduction = np.zeros((n_targets, n_points)), np.zeros((n_targets, n_points, n_points))
-        error, latent = np.full((2, n_targets, size), np.nan)
-        for k, log_variance in enumerate(log_noise):
-            noise, (V, alpha, precision, half_log_det) = np.exp(log_variance), self._solved(k, log_variance)
-            alphas[k, :n], reduction[k, :n, :n] = alpha, np.asarray(V)[:n, :n]
-            evidence -= 0.5 * (self.y[k] @ alpha + n * (LOG_2PI + log_variance)) + half_log_det
-            error[k, self.order], variance, _ = _left_out(alpha, precision, noise)
-            # The latent variance of a row that is predicted exactly rounds to zero, or below.
-            latent[k, self.order] = np.maximum(variance - noise, 0.0)
-        noises = np.exp(log_noise)[:, None] * np.ones_like(error)
-        weight = np.broadcast_to(np.arange(size) < n, error.shape).astype(float)
-        y = np.zeros_like(error)
-        y[:, self.order] = self.y
-        X = filled_up(table.X, size, value=0.0)
-        left_out = LeftOut(X, error, latent, noises, weight, weight, widths(table), y, weight)
-        posterior = Posterior(Z, Z[:0], alphas, np.zeros((n_targets, 0)), None, None, prior_mean, reduction)
-        return posterior, left_out, float(evidence)
+    def at(self, k, log_noise, counted):
+        return self.process.at_solution(*self.solved[k], k, log_noise, counted)
 
 
 @quick_jit
-def _solved_by_xla(K, noise, y):
-    """`Rows._solved`."""
-    L = definite_cholesky(jnp.eye(len(K)) + K / noise)
-    V = triangular_inverse(L) / jnp.sqrt(noise)
+def _solved_by_xla(K, precision, y):
+    """`Process._solved`."""
+    root = jnp.sqrt(precision)
+    L = definite_cholesky(jnp.eye(len(K)) + root[:, None] * K * root)
+    V = triangular_inverse(L) * root
     return V, V.T @ (V @ y), (V * V).sum(0), jnp.log(jnp.diag(L)).sum()
 
 
-def _left_out(alpha, precision, noise):
-    """Errors, variances, and one minus the leverages."""
-    rest = noise * precision
-    return noise * alpha / rest, noise / rest, rest
+def _added(place, values):
+    """Sums of values (T, N) of rows over those of each place: (T, M)."""
+    return np.stack([np.bincount(place, each) for each in values])
 
 
-def rows_of(parameters, constants, table):
-    """The `Rows` of a table, or None where it does not suit."""
-    found = Rows.of(parameters, constants, table) if suits(parameters, constants, table) else None
-    return found.sent() if found is not None and found.have_a_covariance else None
+def _covariance(log_kernel, Z, n):
+    """That of the first points; the others are padding, so that tables of other sizes share the program."""
+    K, variance = map(np.asarray, covariances_of(log_kernel, Z, np.ones(len(Z)), Z))
+    K = K[:n, :n].copy()
+    # Rounding spoils distances of zero.
+    K[np.diag_indices(n)] = variance[:n]
+    return K
 
 
-def suits(parameters, constants, table):
-    """Whether the model is the exact process of a table: a point at each of its rows, which differ and weigh one."""
-    if len(parameters.log_kernels) > 1 or constants.past is not None or not isinstance(table, Table):
-        return False
-    if placement.current().n_processes > 1:
-        # Each process has a part of the rows.
-        return False
-    (log_kernel,), points = parameters.log_kernels, _points(parameters, constants)
-    plain = not (table.per_target or len(constants.masks.further) or nugget.in_kernel(log_kernel))
-    if not (plain and len(points) == table.n_rows and np.all(table.weight == 1.0)):
-        return False
-    return np.array_equal(points, table.X[_order(points, table.X)])
+def _is_covariance(K):
+    some = np.linspace(0, len(K) - 1, min(len(K), _POINTS_OF_TEST)).round().astype(int)
+    K = K[np.ix_(some, some)]
+    K[np.diag_indices(len(K))] += _JITTER * np.trace(K) / len(K)
+    return not linalg.lapack.dpotrf(K, lower=1)[1]
 
 
-def _points(parameters, constants):
-    """The inducing points, without padding."""
-    return np.asarray(parameters.points.Z)[np.asarray(constants.masks.Z) > 0.0]
+def process_of(parameters, constants, table, random_state):
+    """The `Process` of a table, or None where the model is another one or the kernel no covariance."""
+    place = places(parameters, constants, table)
+    if place is None:
+        return None
+    held = held_out_rows(parameters, constants, table, random_state, table.n_rows)
+    found = Process.of(parameters, constants, table, place, held)
+    return found.sent(len(parameters.points.Z)) if found.has_covariances else None
 
 
-def _order(points, X):
-    """Where each of the points is among as many rows, if these are the same."""
-    found = np.empty(len(X), int)
-    found[grouped(points)[0]] = grouped(X)[0]
-    return found
+def places(parameters, constants, table):
+    """The point at the X of each row (N,) if the model is the exact process of the table, else None.
+
+    There is one point at each X. Of several processes each has a part of the rows.
+    """
+    several = placement.current().n_processes > 1 or len(constants.masks.further) > 0
+    if several or constants.past is not None or not isinstance(table, Table):
+        return None
+    points = points_in(parameters, constants.masks)
+    (of_points, ends), (order, start) = grouped(points), grouped(table.X)
+    if not len(points) == len(ends) == len(start):
+        return None
+    found = np.empty(len(order), int)
+    found[order] = np.repeat(of_points, np.diff(start, append=len(order)))
+    return found if np.array_equal(points[found], table.X) else None

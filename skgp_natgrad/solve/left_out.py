@@ -14,7 +14,7 @@ from ..kernels import nugget
 from ..prediction.left_out import LeftOut
 from ..training.batches import bucket
 from ..training.shares import evened_out, gathered
-from .system import Sums, points_of, prior_of, sums_of, weights_of, whitened
+from .system import Sums, points_in, prior_of, sums_of, weights_of, whitened
 
 # Rows with leave-one-out predictions, and the fewest of them that are no inducing points.
 HELD_OUT_ROWS, _FEWEST = 1500, 100
@@ -29,32 +29,50 @@ _PRECISION, _TOLERANCE = 1e-6, 1e-2
 
 
 class OnPoints(NamedTuple):
-    """The sums over all rows and the `HeldOutRows` of a model on inducing points.
+    """A model on inducing points: sums over all rows, and the rows that are left out, whitened.
 
     Attributes
     ----------
     sums : Sums
+    A, residual : array of shape (J, M, B), (J, B)
     held : HeldOutRows
     """
 
     sums: Sums
+    A: jax.Array
+    residual: jax.Array
     held: HeldOutRows
 
-    def multiplied(self, factor):
-        """Both under kernels multiplied by ``factor`` (J,)."""
-        return OnPoints(self.sums.multiplied(factor), self.held.multiplied(factor))
+    @classmethod
+    def of(cls, sums, parameters, prior, held):
+        """The model of these sums."""
+        return cls(sums, *whitened(parameters.log_kernels, prior, held.X), held)
 
-    def left_out(self, k, log_noise):
-        """See `left_out_of`."""
-        return left_out_of(self.sums, self.held, k, log_noise)
+    def multiplied(self, factor):
+        """The model under kernels multiplied by ``factor`` (J,)."""
+        A, residual = self.A * factor[:, None, None] ** 0.5, self.residual * factor[:, None]
+        return OnPoints(self.sums.multiplied(factor), A, residual, self.held)
+
+    def at(self, k, log_noise, counted):
+        """See `left_out_of`: of a row a, s = a^T (I + gram / noise)^-1 a."""
+        j, h = (k if len(each) > 1 else 0 for each in (self.A, self.sums.gram))
+        noise, held = np.exp(log_noise), self.held
+        # Without padding and rows that do not count; a copy, since the solution overwrites it.
+        A = np.array(np.asarray(self.A[j])[:, counted], order="C")
+        factor = in_place.cholesky_of_sum(np.asarray(self.sums.gram[h]), 1.0 / noise)
+        mean = in_place.cholesky_solve(factor, np.asarray(self.sums.cross[k]) / noise) @ A
+        half = in_place.lower_solve(factor, A) if len(counted) else A
+        own = np.einsum("mb,mb->b", half, half)
+        rest = np.maximum(1.0 - held.left_out[k, counted] * own / noise, _MIN_REST)
+        return held.y[k, counted] - mean, own, rest, np.asarray(self.residual[j])[counted]
 
 
 class HeldOutRows(NamedTuple):
     """Rows X (B, D) for leave-one-out predictions, at positions ``index``, which has no entries for padding.
 
-    A (J, M, B) are the whitened rows, residual (J, B), y is y - prior_mean (K, B). Then (K, B) each: the weight of a
-    row as a judge, the part of the diagonal of W that is left out, the noise of one observation divided by s^2, the
-    number of observations in the row, and whether other targets are seen at its X.
+    y is y - prior_mean (K, B). Then (K, B) each: the weight of a row as a judge, the part of the diagonal of W that is
+    left out, the noise of one observation divided by s^2, the number of observations in the row, and whether other
+    targets are seen at its X.
 
     Where the kernel has a `Nugget`, each row is left out with all others of its X, which it would predict otherwise:
     then y is their mean, and ``apart`` what the row's own target differs from it; else that is zero.
@@ -62,26 +80,20 @@ class HeldOutRows(NamedTuple):
 
     index: np.ndarray
     X: np.ndarray
-    A: jax.Array
-    residual: jax.Array
-    y: jax.Array
-    weight: jax.Array
-    left_out: jax.Array
-    widening: jax.Array
-    n_each: jax.Array
+    y: np.ndarray
+    weight: np.ndarray
+    left_out: np.ndarray
+    widening: np.ndarray
+    n_each: np.ndarray
     repeated: np.ndarray
     apart: np.ndarray
 
     def n_rows(self, k):
         """Number of observations that count for a target."""
-        return int(self.n_each[k][np.asarray(self.weight[k]) > 0.0].sum())
-
-    def multiplied(self, factor):
-        """The rows under kernels multiplied by ``factor`` (J,)."""
-        return self._replace(A=self.A * factor[:, None, None] ** 0.5, residual=self.residual * factor[:, None])
+        return int(self.n_each[k][self.weight[k] > 0.0].sum())
 
 
-def held_out_rows(parameters, prior, constants, table, random_state, n_rows=HELD_OUT_ROWS):
+def held_out_rows(parameters, constants, table, random_state, n_rows=HELD_OUT_ROWS):
     """Random rows that are no inducing points; also others if these are few.
 
     The prediction of a row at an inducing point says little about new rows. All other rows are used, however near they
@@ -97,8 +109,7 @@ def held_out_rows(parameters, prior, constants, table, random_state, n_rows=HELD
         repeated = contradicted(part.X, part.y - part.added)[:, chosen]
     rows = part.rows(chosen)
     X = filled_up(rows.X, bucket(len(chosen)), value=0.0)
-    A, residual = whitened(parameters.log_kernels, prior, X)
-    is_point = among(X, points_of(prior))
+    is_point = among(X, points_in(parameters, constants.masks))
     y, weight, relative = weights_of(rows, parameters, rows.per_target)
     widening = np.divide(weight, relative, out=np.ones_like(weight), where=relative > 0.0)
     share = np.divide(counts, rows.weight, out=np.zeros(len(chosen)), where=rows.weight > 0.0)
@@ -127,7 +138,7 @@ def held_out_rows(parameters, prior, constants, table, random_state, n_rows=HELD
     some = away | (repeated & counted)
     enough = away.sum(1, keepdims=True) >= _FEWEST
     weight = np.where(some | ~enough, weight, 0.0)
-    return HeldOutRows(chosen, X, A, residual, y, weight, left_out, widening, n_each, repeated, apart)
+    return HeldOutRows(chosen, X, y, weight, left_out, widening, n_each, repeated, apart)
 
 
 def _one_of_each_place(X, n_rows, random_state):
@@ -173,11 +184,19 @@ def drawn(weight, n_rows, random_state):
     return np.unique(order[position], return_counts=True)
 
 
-def left_out_of(sums, held, k, log_noise):
+def left_out_of(system, k, log_noise):
     """Leave-one-out predictions of the held-out rows that count for the k-th target, at one factorisation.
 
-    With s = a^T (I + gram / noise)^-1 a, the leverage h is s / noise times the part of W that is left out. The error
-    without this part is (y - mean) / (1 - h), and its variance is residual + s / (1 - h) + noise * widening.
+    The system says how far y is from the mean at each of these rows, the variance s of the posterior there, one minus
+    the leverage h (s times the precision that is left out), and the prior variance that the points do not explain.
+    Without what is left out the error is the difference divided by 1 - h, and its variance residual + s / (1 - h) plus
+    the noise.
+
+    Parameters
+    ----------
+    system : OnPoints or exact.Process
+    k : int
+    log_noise : float
 
     Returns
     -------
@@ -185,38 +204,26 @@ def left_out_of(sums, held, k, log_noise):
         Positions of the rows that count.
     error, variance : ndarray of shape (C,)
     rest : ndarray of shape (C,)
-        One minus the leverage of the part that is left out.
+        One minus the leverage.
     """
-    (j, h), noise, counted = _of_target(sums, held, k), np.exp(log_noise), np.flatnonzero(held.weight[k])
-    rows = held.A[j], held.residual[j], held.y[k], held.left_out[k], held.widening[k], held.apart[k]
-    # Without padding and rows that do not count; copies, since the solution overwrites them.
-    A, residual, y, left_out, widening, apart = (np.array(np.asarray(each)[..., counted], order="C") for each in rows)
-    factor = in_place.cholesky_of_sum(np.asarray(sums.gram[h]), 1.0 / noise)
-    mean = in_place.cholesky_solve(factor, np.asarray(sums.cross[k]) / noise) @ A
-    half = in_place.lower_solve(factor, A) if len(counted) else A
-    s = np.einsum("mb,mb->b", half, half)
-    rest = np.maximum(1.0 - left_out * s / noise, _MIN_REST)
-    return counted, (y - mean) / rest + apart, residual + s / rest + noise * widening, rest
+    held, counted = system.held, np.flatnonzero(system.held.weight[k])
+    difference, own, rest, residual = system.at(k, log_noise, counted)
+    noise = np.exp(log_noise) * held.widening[k, counted]
+    return counted, difference / rest + held.apart[k, counted], residual + own / rest + noise, rest
 
 
-def _of_target(sums, held, k):
-    """Positions of the k-th target's whitened rows and sums."""
-    return (k if len(each) > 1 else 0 for each in (held.A, sums.gram))
-
-
-def left_out_rows(sums, held, log_noise, width):
-    """The `LeftOut` of held-out rows."""
-    error, variance = np.full((2, *np.shape(held.y)), np.nan)
+def left_out_rows(system, log_noise, width):
+    """The `LeftOut` of a system's held-out rows."""
+    held, (error, variance) = system.held, np.full((2, *np.shape(system.held.y)), np.nan)
     for k in range(len(error)):
-        counted, *found, _ = left_out_of(sums, held, k, log_noise[k])
+        counted, *found, _ = left_out_of(system, k, log_noise[k])
         error[k, counted], variance[k, counted] = found
-    noise = np.exp(log_noise)[:, None] * np.asarray(held.widening)
-    # The latent variance of a row at an inducing point may round below zero, and is clipped.
-    weight, n_each, y, part = (np.asarray(each) for each in (held.weight, held.n_each, held.y, held.left_out))
+    noise = np.exp(log_noise)[:, None] * held.widening
     # Of copies nothing is left: they are one observation.
-    part = np.where(held.repeated, part, np.inf)
-    of_rows = held.X, error, np.maximum(variance - noise, 0.0), noise, weight, n_each
-    return LeftOut(*of_rows, width, y + held.apart, part)
+    part = np.where(held.repeated, held.left_out, np.inf)
+    # The latent variance of a row at an inducing point may round below zero, and is clipped.
+    of_rows = held.X, error, np.maximum(variance - noise, 0.0), noise, held.weight, held.n_each
+    return LeftOut(*of_rows, width, held.y + held.apart, part)
 
 
 def left_out_of_model(moments_of, parameters, constants, table, random_state, n_rows):
@@ -243,18 +250,18 @@ def left_out_of_model(moments_of, parameters, constants, table, random_state, n_
     """
     prior, n_processes = prior_of(parameters, constants.masks, constants.jitter), placement.current().n_processes
     sums = sums_of(parameters, prior, constants, evened_out(table, n_processes))
-    held = held_out_rows(parameters, prior, constants, gathered(table, n_processes), random_state, n_rows)
+    held = held_out_rows(parameters, constants, gathered(table, n_processes), random_state, n_rows)
+    system = OnPoints.of(sums, parameters, prior, held)
     log_noise, (mean, var) = np.ravel(parameters.raw_likelihood.variance), moments_of(held.X)
     # The prior mean is subtracted: that of ``held.y`` may include offsets of rows.
-    difference = np.asarray(held.y) - (mean - np.asarray(constants.prior_mean))
+    difference = held.y - (mean - np.asarray(constants.prior_mean))
     error, variance = np.full((2, *np.shape(held.y)), np.nan)
     for k in range(len(error)):
-        counted, *_, rest = left_out_of(sums, held, k, log_noise[k])
+        counted, *_, rest = left_out_of(system, k, log_noise[k])
         error[k, counted] = difference[k, counted] / rest + held.apart[k, counted]
         variance[k, counted] = var[k, counted] / rest
     noise = np.exp(log_noise)[:, None] * np.ones_like(error)
-    of_rows = np.asarray(held.weight), np.asarray(held.n_each)
-    return LeftOut(held.X, error, variance, noise, *of_rows, widths(table))
+    return LeftOut(held.X, error, variance, noise, held.weight, held.n_each, widths(table))
 
 
 def widths(table):

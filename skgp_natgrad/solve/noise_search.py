@@ -13,6 +13,7 @@ import functools
 import numpy as np
 
 from ..prediction.calibration import Average
+from .left_out import left_out_of
 
 # First step and precision of the search, in logarithms.
 _STEP, _PRECISION = 2.0, 0.2
@@ -67,7 +68,7 @@ def search_noise(system, k, start, limits, most, free_scale):
 
     Parameters
     ----------
-    system : left_out.OnPoints or exact.Rows
+    system : left_out.OnPoints or exact.Process
     k : int
     start : float
         Logarithm of the noise variance at which the search begins.
@@ -87,7 +88,7 @@ def search_noise(system, k, start, limits, most, free_scale):
     @functools.cache
     def left_out(log_noise):
         """Each noise costs one factorisation."""
-        return system.left_out(k, log_noise)
+        return left_out_of(system, k, log_noise)
 
     def loss(log_noise):
         tried[log_noise] = density_of(left_out(log_noise), held, k, free_scale)

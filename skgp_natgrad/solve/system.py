@@ -132,6 +132,11 @@ def points_of(prior):
     return np.asarray(prior.points)[np.asarray(prior.mask) > 0.0]
 
 
+def points_in(parameters, masks):
+    """The inducing points (M, D), without padding."""
+    return np.asarray(parameters.points.Z)[np.asarray(masks.Z) > 0.0]
+
+
 def whitened(log_kernels, prior, X):
     """Rows whitened by all points (J, P, B), and the prior variances that these do not explain (J, B)."""
     A, residual = [], []
@@ -289,7 +294,7 @@ def _add_block(sums, parameters, prior, X, y, weight, relative):
     gram = jnp.concatenate([weighted_gram(A[latents], of_kernels[of]) for latents, of in _pairs(rows)])
     # As a matrix times a column: a row times the transpose takes XLA twenty times as long.
     cross = A @ (relative * y)[..., None]
-    added = Sums(gram, cross[..., 0], *_of_rows(jnp, residual, y, weight, relative))
+    added = Sums(gram, cross[..., 0], *sums_over(jnp, residual, y, weight, relative))
     return jax.tree.map(jnp.add, sums, added)
 
 
@@ -300,7 +305,7 @@ def _pairs(rows):
     return [(slice(j, j + 1),) * 2 for j in range(len(rows))]
 
 
-def _of_rows(xp, residual, y, weight, relative):
+def sums_over(xp, residual, y, weight, relative):
     """The last four of the `Sums`, by JAX or NumPy."""
     widening = weight * xp.log(weight / xp.where(relative > 0.0, relative, weight))
     return (
@@ -341,7 +346,7 @@ def _add_in_place(sums, parameters, prior, X, y, weight, relative):
         in_place.add_gram(gram, A[h % len(A)], relative[h % len(relative)])
     sums.cross[:] += (A @ (relative * y)[..., None])[..., 0]
     with np.errstate(divide="ignore", invalid="ignore"):
-        rest = _of_rows(np, residual, y, weight, relative)
+        rest = sums_over(np, residual, y, weight, relative)
     for total, value in zip(sums[2:], rest, strict=True):
         total += value
     return sums
