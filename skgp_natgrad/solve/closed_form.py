@@ -32,7 +32,7 @@ from ..variational import gaussian, model
 from ..variational.points import Factor, factorise_in_place
 from . import exact, noise_search, row_means
 from .held_out_labels import Gain
-from .left_out import OnPoints, held_out_rows, left_out_rows, widths
+from .left_out import HeldOutRows, OnPoints, held_out_rows, left_out_rows, widths
 from .noise_search import LOG_2PI, search_noise
 from .system import Means, Prior, Sums, gaussian_of, prior_of, sums_of, weights_of
 
@@ -128,10 +128,9 @@ def solve(
     n_processes = placement.current().n_processes
     some = gathered(table, n_processes)
     how = start, bounds, _ranges(start, bounds, some.sample.weight), scales
-    process = None
-    if not on_all_rows and sums is None:
-        process = exact.process_of(parameters, constants, table, random_state)
+    process = None if on_all_rows or sums is not None else exact.process_of(parameters, constants, table)
     if process is not None:
+        process = process._replace(held=held_out_rows(parameters, constants, table, random_state, table.n_rows))
         factor, parameters, log_noise, density = _with_noise(parameters, constants, process, *how)
         return _exact_optimum(process.multiplied(factor), parameters, constants, table, log_noise, density)
     prior, whitened_by = prior_of(parameters, constants.masks, constants.jitter), parameters
@@ -204,6 +203,18 @@ def best_q(parameters, constants, table):
     factors = tuple(factorise_in_place(each, Z, mask, constants.jitter) for each in parameters.log_kernels)
     sums = sums_of(parameters, Prior.of(Z, mask, factors), constants, table)
     return _best_q(sums, np.ravel(parameters.raw_likelihood.variance))[0], factors
+
+
+def left_out(parameters, constants, table, index, weight):
+    """The `LeftOut` of rows at these positions (N,) of a table, each without so much of its weight (N,)."""
+    held = HeldOutRows.given(parameters, constants, table, index, weight)
+    process = exact.process_of(parameters, constants, table)
+    if process is None:
+        prior = prior_of(parameters, constants.masks, constants.jitter)
+        system = OnPoints.of(sums_of(parameters, prior, constants, table), parameters, prior, held)
+    else:
+        system = process._replace(held=held)
+    return left_out_rows(system, np.ravel(parameters.raw_likelihood.variance), widths(table))
 
 
 def _best_q(sums, log_noise):

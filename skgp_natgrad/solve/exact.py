@@ -30,7 +30,7 @@ from .._backend.repeated import grouped
 from .._backend.rows import filled_up
 from ..prediction.posterior import Posterior
 from ..training.batches import Table
-from .left_out import HeldOutRows, held_out_rows, left_out_rows
+from .left_out import HeldOutRows, left_out_rows
 from .noise_search import LOG_2PI
 from .system import covariances_of, points_in, sums_over, weights_of
 
@@ -39,7 +39,7 @@ _POINTS_OF_TEST, _JITTER = 500, 1e-8
 
 
 class Process(NamedTuple):
-    """The process at the points, and the rows of a table; each of them is left out once.
+    """The process at the points, and the rows of a table.
 
     Attributes
     ----------
@@ -51,7 +51,8 @@ class Process(NamedTuple):
         The point of each row.
     sums : tuple of ndarray
         (y - mean)^T W (y - mean) of the rows and their means, and as of `Sums` residual, weight and log_widening.
-    held : HeldOutRows
+    held : HeldOutRows, optional
+        The rows that are left out.
     """
 
     K: tuple
@@ -59,10 +60,10 @@ class Process(NamedTuple):
     precision: np.ndarray
     place: np.ndarray
     sums: tuple
-    held: HeldOutRows
+    held: HeldOutRows | None = None
 
     @classmethod
-    def of(cls, parameters, constants, table, place, held):
+    def of(cls, parameters, constants, table, place):
         """The process of a table under the kernels of ``parameters``."""
         Z, n = np.asarray(parameters.points.Z), place.max() + 1
         y, weight, relative = weights_of(table, parameters, table.per_target)
@@ -72,7 +73,7 @@ class Process(NamedTuple):
         with np.errstate(divide="ignore", invalid="ignore"):
             sums = sums_over(np, 0.0 * relative, y - mean[:, place], weight, relative)
         K = tuple(_covariance(each, Z, n) for each in parameters.log_kernels)
-        return cls(K, mean, precision, place, sums, held)
+        return cls(K, mean, precision, place, sums)
 
     @property
     def has_covariances(self):
@@ -182,14 +183,11 @@ def _is_covariance(K):
     return not linalg.lapack.dpotrf(K, lower=1)[1]
 
 
-def process_of(parameters, constants, table, random_state):
+def process_of(parameters, constants, table):
     """The `Process` of a table, or None where the model is another one or the kernel no covariance."""
     place = places(parameters, constants, table)
-    if place is None:
-        return None
-    held = held_out_rows(parameters, constants, table, random_state, table.n_rows)
-    found = Process.of(parameters, constants, table, place, held)
-    return found.sent(len(parameters.points.Z)) if found.has_covariances else None
+    found = None if place is None else Process.of(parameters, constants, table, place)
+    return found.sent(len(parameters.points.Z)) if found is not None and found.has_covariances else None
 
 
 def places(parameters, constants, table):

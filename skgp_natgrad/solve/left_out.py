@@ -88,6 +88,17 @@ class HeldOutRows(NamedTuple):
     repeated: np.ndarray
     apart: np.ndarray
 
+    @classmethod
+    def given(cls, parameters, constants, table, index, weight):
+        """Rows at positions ``index`` (N,) of a table, without so much of their weights: where a target is seen."""
+        rows = table.rows(index)
+        y, total, relative = weights_of(rows, parameters, rows.per_target)
+        share = np.divide(weight, rows.weight, out=np.zeros(len(index)), where=rows.weight > 0.0)
+        widening = np.divide(total, relative, out=np.ones_like(total), where=relative > 0.0)
+        each = (np.broadcast_to(values, y.shape) for values in (share * total, share * relative, widening))
+        none = np.zeros_like(y)
+        return cls(index, rows.X, y - rows.prior_mean(constants), *each, none + 1.0, none > 0.0, none)
+
     def n_rows(self, k):
         """Number of observations that count for a target."""
         return int(self.n_each[k][self.weight[k] > 0.0].sum())

@@ -7,11 +7,8 @@ with a point at every row, that is the evidence of the exact process. Otherwise 
 model's inducing points. At the best q the bound does not change with q, so its gradient is that with q held fixed. All
 is in the units of the model.
 
-*Each row predicted from all others*, under Gaussian noise, as the rows are given. The exact process has closed forms
-(Rasmussen and Williams 2006, eq. 5.10 to 5.12). With fewer points, the best q without a row follows from that with it:
-if the points explain the variance s of its posterior, and its share of the noise's precision is p, then its mean moves
-away from y by 1 / (1 - s p), and s grows by this factor. The table has the sum w of the weights of equal rows, of which
-one is left out with its own weight; the rest is then put back as an observation at the same place.
+*Each row predicted from all others*, under Gaussian noise, as the rows are given (`solve.left_out`). The table has the
+sum of the weights of equal rows, of which one is left out with its own weight.
 """
 
 from __future__ import annotations
@@ -26,17 +23,13 @@ from .._backend import threads
 from .._backend.types import Floats
 from ..kernels.base import Kernel
 from ..likelihoods import Likelihood
-from ..solve import closed_form, newton
-from ..solve.system import prior_of, whitened
+from ..solve import closed_form, exact, newton
 from ..training.batches import Table
 from ..variational.model import Constants, Parameters
 from ..variational.points import Masks, Points
 from . import evidence, inducing_points, targets
 from .plan import Plan
 from .state import Previous, common_kernel, specification
-
-# The least share of a row's precision that the other rows have: below it is rounding.
-_LEAST = 1e-12
 
 
 def with_best_q(plan: Plan, table: Table, previous: Previous) -> Previous:
@@ -150,16 +143,9 @@ def log_marginal_likelihood(plan: Plan, table: Table, previous: Previous) -> Mar
     True
     """
     with _device.computation(plan.device), threads.single_threaded(len(previous.masks.Z)):
-        return (_exact if _is_exact(plan, table, previous) else _of_best_q)(plan, table, previous)
-
-
-def _is_exact(plan, table, previous):
-    """Whether the model is the exact process: with Gaussian noise, and a point at every row."""
-    if not plan.likelihood.conjugate or np.sum(previous.masks.Z) != table.n_distinct:
-        return False
-    # Training may have moved as many points as there are rows.
-    points = np.asarray(previous.parameters.points.Z)[np.asarray(previous.masks.Z) > 0.0]
-    return np.array_equal(np.unique(points, axis=0), np.unique(table.X, axis=0))
+        at = *_at_points(plan, table, previous), table
+        is_exact = plan.likelihood.conjugate and exact.places(*at) is not None
+        return _exact(plan, table, previous) if is_exact else _of_best_q(*at)
 
 
 def _exact(plan, table, previous):
@@ -196,9 +182,8 @@ def _of_weights(log_noise, rows):
     return float(value.sum()), float((power * np.exp(log_noise) / noise).sum())
 
 
-def _of_best_q(plan, table, previous):
+def _of_best_q(parameters, constants, table):
     """The bound of the best q on the inducing points."""
-    parameters, constants = _at_points(plan, table, previous)
     rows = newton.filled_up(table)
     fit = newton.best_q(parameters, constants, rows)
     return MarginalLikelihood(fit.bounds[-1], *newton.slope(parameters, constants, rows, fit.q))
@@ -250,38 +235,5 @@ def leave_one_out(
     True
     """
     with _device.computation(plan.device), threads.single_threaded(len(previous.masks.Z)):
-        each = (_exact_left_out if _is_exact(plan, table, previous) else _left_out_of_best_q)(plan, table, previous)
-    error, explained, residual, noise = (values[:, index] for values in each)
-    # What is put back.
-    rest = np.maximum(table.weight[index] - weight, 0.0)
-    kept = noise / (noise + rest * explained)
-    return kept * error, kept * explained + residual, noise
-
-
-def _exact_left_out(plan, table, previous):
-    """Errors without all of a row's weight, what is explained of the latent variance, the rest of it, and the noise."""
-    found = np.full((4, table.n_targets, table.n_rows), np.nan)
-    for k, (at, rows) in enumerate(_of_targets(plan, table, previous)):
-        each = evidence.left_out(at, rows)
-        if each is None:
-            raise FloatingPointError(
-                "The covariance of the rows has no Cholesky factor in double precision; fit a kernel with more noise."
-            )
-        error, latent, noise = np.broadcast_arrays(*each)
-        found[:, k, ~np.isnan(table.y[k])] = np.concatenate([error, latent, 0.0 * latent, noise])
-    return found
-
-
-def _left_out_of_best_q(plan, table, previous):
-    """As `_exact_left_out`."""
-    parameters, constants = _at_points(plan, table, previous)
-    batch = newton.filled_up(table)
-    fit = newton.best_q(parameters, constants, batch)
-    prior = prior_of(parameters, constants.masks, constants.jitter)
-    _, (residual,) = whitened(parameters.log_kernels, prior, batch.X)
-    mean, var, residual = (each[..., : table.n_rows] for each in (fit.mean, fit.var, residual[None]))
-    noise = plan.likelihood.value_and_bounds(table.n_targets)[0].given(table.known).noise_variance()
-    noise = np.broadcast_to(noise, table.y.shape)
-    explained = np.maximum(var - residual, 0.0)
-    factor = 1.0 / np.maximum(1.0 - table.weight * explained / noise, _LEAST)
-    return factor * (table.y - mean), factor * explained, np.broadcast_to(residual, table.y.shape), noise
+        found = closed_form.left_out(*_at_points(plan, table, previous), table, index, weight)
+    return found.error, found.latent, found.noise
