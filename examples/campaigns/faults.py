@@ -103,8 +103,8 @@ FAULTS = (
     Fault(
         "the evidence of the exact process has the determinant with the other sign",
         "solve/exact.py",
-        "(self.y[k] @ alpha) + half_log_det",
-        "(self.y[k] @ alpha) - half_log_det",
+        "(self.y[k] @ alphas[k, :n]) + found.half_log_det",
+        "(self.y[k] @ alphas[k, :n]) - found.half_log_det",
         ("exact_process",),
     ),
     Fault(

@@ -150,9 +150,9 @@ def cholesky_over(A):
     return A
 
 
-def triangular_inverse(L):
-    """Return L^-1 for a lower triangular ``L`` (M, M)."""
-    return _lapack.dtrtri(L.T, lower=0)[0].T
+def triangular_inverse(L, over=False):
+    """Return L^-1 for a lower triangular ``L`` (M, M), which may be in its place."""
+    return _lapack.dtrtri(L.T, lower=0, overwrite_c=over)[0].T
 
 
 def cholesky_solve(L, b):

@@ -16,6 +16,7 @@ its jitter takes digits. On one CPU LAPACK factorises in place; elsewhere XLA do
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -24,18 +25,31 @@ import numpy as np
 from scipy import linalg
 
 from .._backend import in_place, placement
-from .._backend.device import quick_jit
+from .._backend.device import FEW_ROWS_OF_ONCE, quick_jit, sized_jit
 from .._backend.linalg import definite_cholesky, triangular_inverse
 from .._backend.repeated import grouped
 from .._backend.rows import filled_up
 from ..prediction.posterior import Posterior
 from ..training.batches import Table
+from ..variational.model import exponential
 from .left_out import HeldOutRows, left_out_rows
 from .noise_search import LOG_2PI
-from .system import covariances_of, points_in, sums_over, weights_of
+from .system import points_in, sums_over, weights_of
 
 # Points whose K is factorised to see whether it is a covariance, and the jitter relative to its mean variance.
 _POINTS_OF_TEST, _JITTER = 500, 1e-8
+# Logarithms of noises differ by rounding up to this.
+_SAME = 1e-9
+
+
+class Solution(NamedTuple):
+    """For a noise: V, alpha, the diagonal c of (K + P^-1)^-1, and half the log determinant of I + P^1/2 K P^1/2."""
+
+    log_noise: float
+    V: np.ndarray | jax.Array | None
+    alpha: np.ndarray
+    c: np.ndarray
+    half_log_det: float
 
 
 class Process(NamedTuple):
@@ -51,6 +65,10 @@ class Process(NamedTuple):
         The point of each row.
     sums : tuple of ndarray
         (y - mean)^T W (y - mean) of the rows and their means, and as of `Sums` residual, weight and log_widening.
+    scale : ndarray of shape (J,)
+        What multiplies each kernel. Where noise and kernel are multiplied together the `Solution` is, too.
+    last, best : dict of int to Solution
+        The last one, and that of each target that was kept, under the kernels as they are.
     held : HeldOutRows, optional
         The rows that are left out.
     """
@@ -60,102 +78,95 @@ class Process(NamedTuple):
     precision: np.ndarray
     place: np.ndarray
     sums: tuple
+    scale: np.ndarray
+    last: dict
+    best: dict
     held: HeldOutRows | None = None
 
     @classmethod
     def of(cls, parameters, constants, table, place):
         """The process of a table under the kernels of ``parameters``."""
-        Z, n = np.asarray(parameters.points.Z), place.max() + 1
+        Z = np.asarray(parameters.points.Z)
         y, weight, relative = weights_of(table, parameters, table.per_target)
         y = y - table.prior_mean(constants)
         precision, product = (_added(place, each) for each in (relative, relative * y))
         mean = np.divide(product, precision, out=np.zeros_like(product), where=precision > 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             sums = sums_over(np, 0.0 * relative, y - mean[:, place], weight, relative)
-        K = tuple(_covariance(each, Z, n) for each in parameters.log_kernels)
-        return cls(K, mean, precision, place, sums)
+        K = tuple(_covariance(each, Z) for each in parameters.log_kernels)
+        if placement.on_one_cpu():
+            # Of the points: the others are padding, so that tables of other sizes share the program.
+            n = mean.shape[1]
+            K = tuple(np.asarray(each)[:n, :n] for each in K)
+        return cls(K, mean, precision, place, sums, np.ones(len(K)), {}, {})
 
     @property
     def has_covariances(self):
         """Whether K is one, of some of the points: of noise enough the sum has a factor, too."""
-        return all(map(_is_covariance, self.K))
+        return all(_is_covariance(K, self.y.shape[1]) for K in self.K)
 
     def multiplied(self, factor):
         """The process under kernels multiplied by ``factor`` (J,)."""
-        return self._replace(K=tuple(K * each for K, each in zip(self.K, factor, strict=True)))
-
-    def sent(self, size):
-        """The process with K on the device, filled up to ``size`` points, where XLA computes."""
-        if placement.on_one_cpu():
-            return self
-        filled = (filled_up(filled_up(K, size, 0, 0.0), size, 1, 0.0) for K in self.K)
-        return self._replace(K=tuple(map(jax.device_put, filled)))
+        return self._replace(scale=self.scale * factor)
 
     def at(self, k, log_noise, counted):
         """See `left_out_of`."""
-        _, *of_points, _ = self._solved(k, log_noise)
-        return self.at_solution(*of_points, k, log_noise, counted)
-
-    def at_solution(self, alpha, own, k, log_noise, counted):
-        """The same, with alpha and the diagonal of (K + P^-1)^-1."""
+        found, scale = self._solved(k, log_noise), self.scale[k % len(self.scale)]
         at, noise, held = self.place[self.held.index[counted]], np.exp(log_noise), self.held
         precision = (self.precision[k % len(self.precision)] / noise)[at]
-        alpha, free = alpha[at] / precision, own[at] / precision
+        alpha, free = (each[at] / scale / precision for each in (found.alpha, found.c))
         part = held.left_out[k, counted] / noise / precision
         difference = held.y[k, counted] - self.y[k, at] + alpha
         rest = np.maximum(1.0 - part, 0.0) + part * free
         # The latent variance of a point that is predicted exactly rounds to zero, or below.
         return difference, np.maximum(1.0 - free, 0.0) / precision, rest, 0.0
 
+    def keep(self, k):
+        """Keep the last solution: that of the best noise so far, under which the k-th target is likely predicted."""
+        self.best[k] = self.last[k]
+
     def _solved(self, k, log_noise):
-        """V, alpha, the diagonal of (K + P^-1)^-1, and half the log determinant of I + P^1/2 K P^1/2."""
-        K, precision, y = (
-            self.K[k % len(self.K)],
-            self.precision[k % len(self.precision)] / np.exp(log_noise),
-            self.y[k],
-        )
+        """The `Solution` under the kernel as it is, which is to be multiplied with the noise."""
+        log_noise = log_noise - np.log(self.scale[k % len(self.scale)])
+        known = (each[k] for each in (self.best, self.last) if k in each)
+        found = next((each for each in known if abs(each.log_noise - log_noise) < _SAME), None)
+        found = self._factored(k, log_noise) if found is None else found
+        self.last.clear()
+        self.last[k] = found
+        return found
+
+    def _factored(self, k, log_noise):
+        K, y = self.K[k % len(self.K)], self.y[k]
+        precision = self.precision[k % len(self.precision)] / np.exp(log_noise)
         if isinstance(K, np.ndarray):
             L, root = in_place.cholesky_of_sum(K, precision), np.sqrt(precision)
-            V = in_place.triangular_inverse(L)
+            alpha, half_log_det = root * in_place.cholesky_solve(L, root * y), np.log(np.diag(L)).sum()
+            V = in_place.triangular_inverse(L, over=True)
             V *= root
-            alpha = root * in_place.cholesky_solve(L, root * y)
-            return V, alpha, np.einsum("ij,ij->j", V, V), np.log(np.diag(L)).sum()
+            return Solution(log_noise, V, alpha, np.einsum("ij,ij->j", V, V), half_log_det)
         filled = (filled_up(each, len(K), value=0.0) for each in (precision, y))
         V, *of_points, half_log_det = _solved_by_xla(K, *filled)
-        return V, *(np.asarray(each)[: len(y)] for each in of_points), float(half_log_det)
+        return Solution(log_noise, V, *(np.asarray(each)[: len(y)] for each in of_points), float(half_log_det))
 
     def solution(self, log_noise, Z, prior_mean, width):
         """The `Posterior` and the `LeftOut` under these noises (T,), and the log evidence."""
-        (n_targets, n), n_points, solved = self.y.shape, len(Z), []
+        (n_targets, n), n_points = self.y.shape, len(Z)
         alphas, reduction = np.zeros((n_targets, n_points)), np.zeros((n_targets, n_points, n_points))
         scatter, _, weight, log_widening = self.sums
         evidence = -0.5 * (weight * (LOG_2PI + log_noise) + log_widening + scatter / np.exp(log_noise)).sum()
         for k, log_variance in enumerate(log_noise):
-            V, alpha, own, half_log_det = self._solved(k, log_variance)
-            alphas[k, :n], reduction[k, :n, :n] = alpha, np.asarray(V)[:n, :n]
-            evidence -= 0.5 * (self.y[k] @ alpha) + half_log_det
-            solved.append((alpha, own))
+            found, scale = self._solved(k, log_variance), self.scale[k % len(self.scale)]
+            alphas[k, :n] = found.alpha / scale
+            np.divide(np.asarray(found.V)[:n, :n], scale**0.5, out=reduction[k, :n, :n])
+            evidence -= 0.5 * (self.y[k] @ alphas[k, :n]) + found.half_log_det
+            self.best[k] = found._replace(V=None)
         posterior = Posterior(Z, Z[:0], alphas, np.zeros((n_targets, 0)), None, None, prior_mean, reduction)
-        return posterior, left_out_rows(_Solved(self, solved), log_noise, width), float(evidence)
-
-
-class _Solved(NamedTuple):
-    """The process with alpha and the diagonal of (K + P^-1)^-1 for each target."""
-
-    process: Process
-    solved: list
-
-    @property
-    def held(self):
-        return self.process.held
-
-    def at(self, k, log_noise, counted):
-        return self.process.at_solution(*self.solved[k], k, log_noise, counted)
+        return posterior, left_out_rows(self, log_noise, width), float(evidence)
 
 
 @quick_jit
 def _solved_by_xla(K, precision, y):
-    """`Process._solved`."""
+    """`Process._factored`."""
     root = jnp.sqrt(precision)
     L = definite_cholesky(jnp.eye(len(K)) + root[:, None] * K * root)
     V = triangular_inverse(L) * root
@@ -167,18 +178,17 @@ def _added(place, values):
     return np.stack([np.bincount(place, each) for each in values])
 
 
-def _covariance(log_kernel, Z, n):
-    """That of the first points; the others are padding, so that tables of other sizes share the program."""
-    K, variance = map(np.asarray, covariances_of(log_kernel, Z, np.ones(len(Z)), Z))
-    K = K[:n, :n].copy()
+@functools.partial(sized_jit, few_rows=FEW_ROWS_OF_ONCE)
+def _covariance(log_kernel, Z):
+    """That of the points with their padding, whose precision is zero."""
+    kernel = exponential(log_kernel)
     # Rounding spoils distances of zero.
-    K[np.diag_indices(n)] = variance[:n]
-    return K
+    return jnp.where(jnp.eye(len(Z), dtype=bool), kernel.diag(Z), kernel(Z, Z))
 
 
-def _is_covariance(K):
-    some = np.linspace(0, len(K) - 1, min(len(K), _POINTS_OF_TEST)).round().astype(int)
-    K = K[np.ix_(some, some)]
+def _is_covariance(K, n):
+    some = np.linspace(0, n - 1, min(n, _POINTS_OF_TEST)).round().astype(int)
+    K = np.array(K[np.ix_(some, some)])
     K[np.diag_indices(len(K))] += _JITTER * np.trace(K) / len(K)
     return not linalg.lapack.dpotrf(K, lower=1)[1]
 
@@ -187,7 +197,7 @@ def process_of(parameters, constants, table):
     """The `Process` of a table, or None where the model is another one or the kernel no covariance."""
     place = places(parameters, constants, table)
     found = None if place is None else Process.of(parameters, constants, table, place)
-    return found.sent(len(parameters.points.Z)) if found is not None and found.has_covariances else None
+    return found if found is not None and found.has_covariances else None
 
 
 def places(parameters, constants, table):

@@ -66,6 +66,9 @@ class OnPoints(NamedTuple):
         rest = np.maximum(1.0 - held.left_out[k, counted] * own / noise, _MIN_REST)
         return held.y[k, counted] - mean, own, rest, np.asarray(self.residual[j])[counted]
 
+    def keep(self, k):
+        """Nothing: q is found from the sums."""
+
 
 class HeldOutRows(NamedTuple):
     """Rows X (B, D) for leave-one-out predictions, at positions ``index``, which has no entries for padding.

@@ -92,6 +92,8 @@ def search_noise(system, k, start, limits, most, free_scale):
 
     def loss(log_noise):
         tried[log_noise] = density_of(left_out(log_noise), held, k, free_scale)
+        if tried[log_noise][0] >= max(density for density, _ in tried.values()):
+            system.keep(k)
         return -tried[log_noise][0]
 
     best = float(start)
