@@ -3,11 +3,11 @@
     NPROC=1 python examples/benchmarks/equal_iterations.py --peer-python /path/to/peers/bin/python --rst
 
 One regression and one class set. Both libraries train 300 points, which start at centres of k-means, by natural
-gradient steps of 0.1 and by Adam's of ``--learning-rate`` with a cosine decay to zero, under the sum of a Matern 5/2 and an RBF kernel
-with a lengthscale for each column. One contender works at a time. The seconds are those of training, compilation and
-the placing of our points included (GPflow's cost it nothing), without those in which a model is scored. An iteration
-of GPflow has two gradients of the loss, the second one after the natural gradient step, and one of ours has one:
-``--times 2`` compares at equal numbers of gradients.
+gradient steps of 0.1 and by Adam's of ``--learning-rate`` with a cosine decay to zero, under the sum of a Matern 5/2
+and an RBF kernel with a lengthscale for each column. One contender works at a time. The seconds are those of training,
+compilation and the placing of our points included (GPflow's cost it nothing), without those in which a model is scored.
+An iteration of GPflow has two gradients of the loss, the second one after the natural gradient step, and one of ours
+has one: ``--times 2`` compares at equal numbers of gradients.
 """
 
 from __future__ import annotations
