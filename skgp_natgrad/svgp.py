@@ -21,7 +21,7 @@ from ._backend import threads
 from ._backend.types import Seed
 from .neighbours import Neighbours
 from .prediction.calibration import Calibration
-from .prediction.dispersion import NORMAL_DF, Dispersion
+from .prediction.dispersion import Dispersion
 from .prediction.joint import covariance, memory_of_draws, sample_latent, sample_targets
 from .prediction.left_out import accuracy
 from .prediction.model import Model, calibrated, condition, distribution, gradients, predict
@@ -66,7 +66,6 @@ __all__ = [
     "INDUCING_INITS",
     "MEAN_SOLVERS",
     "NATURAL_MEAN_SOLVERS",
-    "NORMAL_DF",
     "OPTIMIZERS",
     "PARAMETERIZATIONS",
     "SOLVERS",

@@ -15,7 +15,8 @@ from skgp_natgrad._backend.device import computation
 from skgp_natgrad.estimators.fitted.attributes import _of_dispersion
 from skgp_natgrad.kernels import Columns
 from skgp_natgrad.likelihoods import Gaussian
-from skgp_natgrad.prediction.dispersion import NORMAL_DF, Dispersion, StudentTotal
+from skgp_natgrad.prediction.dispersion import Dispersion
+from skgp_natgrad.prediction.errors import MixtureErrors, StudentErrors
 from skgp_natgrad.prediction.left_out import LeftOut
 from skgp_natgrad.solve import closed_form
 from skgp_natgrad.solve.left_out import left_out_of_model
@@ -45,7 +46,7 @@ def model_of(rng, n_inducing=15):
     model, _ = svgp.condition(result.state, result.constants, plan)
     Z, alpha, kernel = rng.normal(size=(4, 2)), rng.normal(size=(1, 4)), ConstantKernel(0.7) * RBF([0.8, 1.5])
     posterior = svgp.Posterior(Z, Z[:0], alpha, np.zeros((1, 0)), None, None, np.array([[-0.3]]))
-    return model._replace(dispersion=Dispersion(kernel, posterior, DF, LARGEST))
+    return model._replace(dispersion=Dispersion(kernel, posterior, StudentErrors(DF), LARGEST))
 
 
 def factor_of(model, X):
@@ -81,7 +82,7 @@ def test_two_targets_are_predicted_as_each_alone(rng):
     Z, alpha, kernel = rng.normal(size=(4, 2)), rng.normal(size=(2, 4)), RBF([0.8, 1.5])
     posterior = svgp.Posterior(Z, Z[:0], alpha, np.zeros((2, 0)), None, None, np.array([[-0.3], [0.5]]))
     df, largest = np.array([[4.0], [9.0]]), np.array([[0.2], [0.5]])
-    both = model._replace(dispersion=Dispersion(kernel, posterior, df, largest))
+    both = model._replace(dispersion=Dispersion(kernel, posterior, StudentErrors(df), largest))
     X, y = rng.normal(size=(12, 2)), rng.normal(size=(2, 12))
     density, levels = 0.0, np.array([0.1, 0.8])
     quantiles = svgp.quantiles(*svgp.distribution(both, X)[:3], levels)
@@ -175,7 +176,7 @@ def test_gradients_are_finite_differences(rng):
 def test_the_distribution_has_no_name():
     from skgp_natgrad.likelihoods import REGISTRY
 
-    assert StudentTotal not in REGISTRY.values()
+    assert not {StudentErrors, MixtureErrors} & set(REGISTRY.values())
 
 
 # -- what is learned ---------------------------------------------------------------------------
@@ -282,13 +283,15 @@ def test_it_finds_the_deviation(rng):
     difference = log_factors(found, X)[0] - 2.0 * (np.sin(1.5 * X[:, 0]) - 1.0)
     assert abs(difference.mean()) < 0.15
     assert difference.std() < 0.45
-    assert found.df[0, 0] > 10.0
+    assert found.errors.inflation[0, 0] == pytest.approx(1.0, abs=0.2)
 
 
 @pytest.mark.slow
 def test_heavy_tails_are_found_where_the_deviation_is_constant(rng):
     found = dispersion_of(left_out_of(rng, lambda X: np.zeros(len(X)), df=4.0))
-    assert 3.0 < found.df[0, 0] < 5.5
+    assert np.isnan(found.error_df)
+    kurtosis = found.errors.weights @ found.errors.scales.T**4 / found.errors.inflation**2
+    assert kurtosis[0, 0] > 1.5
     assert np.std(log_factors(found, rng.normal(size=(200, 2)))) < 0.2
 
 
@@ -323,7 +326,7 @@ def test_each_target_is_decided_alone(rng):
     X = rng.normal(size=(10, 2))
     assert np.ptp(log_factors(found, X)[0]) > 1.0
     np.testing.assert_array_equal(log_factors(found, X)[1:], 0.0)
-    np.testing.assert_array_equal(found.df[1:], NORMAL_DF)
+    np.testing.assert_array_equal(found.error_df, [np.nan, np.inf, np.inf])
     error = np.random.default_rng(3).normal(size=(1, 1500))
     ones = np.ones((20, 1500))
     assert (
@@ -416,14 +419,12 @@ def test_the_methods_agree(fitted, rng):
 
 
 def test_it_is_scored_as_what_it_is(fitted, rng):
-    """The score of a Student-t distribution by draws, not that of a normal one with its moments."""
+    """The score of a mixture by draws, not that of a normal one with its moments."""
     X, y = noisy_on_one_side(rng, 300)
     calibrated, plain = fitted
     assert plain.error_df_ == np.inf
-    assert 3.0 < calibrated.error_df_ < np.inf
-    lower, upper = (calibrated.predict_quantiles(X, level) for level in (0.05, 0.5))
-    scale = (lower - upper) / stats.t(calibrated.error_df_).ppf(0.05)
-    draws = stats.t(calibrated.error_df_, upper[:, None], scale[:, None]).rvs((300, 2000), random_state=rng)
+    assert np.isnan(calibrated.error_df_)
+    draws = calibrated.sample_y(X, 2000, random_state=0)
     assert -metrics.crps_scorer(calibrated, X, y) == pytest.approx(metrics.crps_samples(y, draws), rel=0.02)
     assert metrics.nlpd_scorer(calibrated, X, y) == pytest.approx(calibrated.predict_log_density(X, y).mean())
 

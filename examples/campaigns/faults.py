@@ -172,7 +172,7 @@ FAULTS = (
     ),
     Fault(
         "errors of rounding have twelve times their variance",
-        "start/errors.py",
+        "start/dispersion.py",
         "least = width**2 / 12.0",
         "least = width**2",
         ("errors",),
@@ -180,16 +180,16 @@ FAULTS = (
     Fault(
         "the least deviation of rounded targets is taken for a variance",
         "start/dispersion.py",
-        "_LEAST_OF_ROUNDED**2 * floors",
-        "_LEAST_OF_ROUNDED * floors",
+        "_OF_ROUNDING**2 * floors",
+        "_OF_ROUNDING * floors",
         ("dispersion",),
     ),
     Fault(
         "a mixture of normals has a mean that is not zero",
-        "start/noise_mixture.py",
-        "self.centres[used] - of_most @ self.centres",
-        "self.centres[used]",
-        ("noise_mixture",),
+        "start/errors.py",
+        "        centres[varies] -= weights @ centres / weights[varies].sum()\n",
+        "",
+        ("errors",),
     ),
     Fault(
         "copies of a row tell what it is",

@@ -30,8 +30,8 @@ class NGDSVGPRegressor(
     Attributes
     ----------
     error_df_ : float or ndarray of shape (n_outputs,)
-        Degrees of freedom of the Student-t errors, with ``calibrate``; infinite if the errors are normal, NaN if they
-        are a mixture of normals.
+        Degrees of freedom of the errors, which are Student-t below 100 rows; infinite if the errors are normal, NaN if
+        they are a mixture of normals.
     leave_one_out_ : LeaveOneOut
         Residuals, standard deviations and log densities of the training rows, each predicted from all others.
     X_train_ : ndarray of shape (n_rows, n_features)
@@ -196,11 +196,11 @@ class NGDSVGPRegressor(
 
     @property
     def error_df_(self) -> float | Floats:
-        """Degrees of freedom of the Student-t errors; infinite if they are normal, NaN if a mixture of normals."""
+        """Degrees of freedom of Student-t errors; infinite if they are normal, NaN if they are a mixture of normals."""
         check_is_fitted(self, "_posterior")
         found = np.full(len(self._y_scale.scale), np.inf)
         if self._dispersion is not None:
-            found = self._dispersion.error_df[:, 0]
+            found = self._dispersion.error_df
         return float(found[0]) if self._single_output else found
 
     def __sklearn_tags__(self):

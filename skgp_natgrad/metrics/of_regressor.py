@@ -13,10 +13,11 @@ from .._backend import rows as _rows
 from ..estimators.predictions import incomplete
 from ..estimators.predictions.at_rows import at_rows
 from ..likelihoods import Gaussian
-from ..prediction.dispersion import NORMAL_DF
 from .distribution import PredictiveDistribution
 from .proper_scores import normal_log_density
 
+# Degrees of freedom of a Student-t variable that stands for a normal one.
+_NORMAL_DF = 1e7
 # The step down from a value that has a probability, as a share of the values.
 _NEXT = 1e-10
 
@@ -82,7 +83,7 @@ class StudentT(Normal):
         return found.reshape(len(y), -1).sum(1)
 
     def _draws(self, n_draws, random_state):
-        draws = random_state.standard_t(np.minimum(self._df, NORMAL_DF)[..., None], (*self.shape, n_draws))
+        draws = random_state.standard_t(np.minimum(self._df, _NORMAL_DF)[..., None], (*self.shape, n_draws))
         return self._moments[0][..., None] + self._scale[..., None] * draws
 
 

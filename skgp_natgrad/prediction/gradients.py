@@ -39,9 +39,9 @@ def _of_rows(function, kernels, likelihood, posterior, dispersion, X, offset, kn
             return likelihood.given(known), mean, var
         log_factor, _ = latent_moments((dispersion.kernel,), dispersion.posterior, X, with_variance=False)
         if function is latent_deviation:
-            return None, mean, dispersion.latent(log_factor, var, jnp) * dispersion.inflation
+            return None, mean, dispersion.latent(log_factor, var, jnp) * dispersion.errors.inflation_of_latent
         variances = likelihood.noise_variance(), var, known
-        errors = dispersion.errors.given(dispersion.of_rows(log_factor, *variances, jnp))
+        errors = dispersion.errors.given(dispersion.of_rows(*variances))
         return errors, mean, dispersion.total(log_factor, *variances, jnp)
 
     def totals(X):

@@ -13,7 +13,7 @@ from .._backend.placement import ONE_DEVICE
 from .._backend.rows import filled_up
 from .._backend.types import Device, Floats, NDArray, Seed
 from .evaluate import CHUNK_ROWS
-from .model import Model, computing, distribution, predict
+from .model import Model, computing, predict
 from .posterior import covariances
 
 
@@ -52,26 +52,40 @@ def covariance(model: Model, X: Floats, device: Device = "auto", of_targets: boo
     True
     """
     found = _covariance(model, X, device)
-    if model.dispersion is not None:
-        found *= (model.dispersion.overlap if of_targets else model.dispersion.inflation)[:, None]
+    if model.dispersion is not None and of_targets:
+        errors, *scales = _squared_scales(model, X, device)
+        found = _multiplied(found, errors.mean_kept(*scales))
+    elif model.dispersion is not None:
+        found *= model.dispersion.errors.inflation_of_latent[:, None]
     return found
 
 
+def _squared_scales(model, X, device, known=None):
+    """The distribution of y under a dispersion, and the squared scales of the latent functions and of y (T, N)."""
+    var = predict(model.undispersed, X, device=device)[1]
+    log_factor = predict(model.of_dispersion, X, "latent_mean", device=device)
+    noise, latent = model.likelihood.noise_variance(), model.dispersion.latent(log_factor, var)
+    errors = model.dispersion.errors.given(model.dispersion.of_rows(noise, var, known))
+    return errors, latent, model.dispersion.total(log_factor, noise, var, known)
+
+
+def _multiplied(covariance, factor):
+    """The covariance (K, N, N) of variables times ``factor`` (K, N or 1), in place: the array may be large."""
+    covariance *= factor[:, :, None]
+    covariance *= factor[:, None, :]
+    return covariance
+
+
 def _covariance(model, X, device):
-    """The joint covariance (K, N, N) of Gaussian draws, which a dispersion mixes to Student-t ones."""
+    """The joint covariance (K, N, N) of Gaussian draws, which a dispersion mixes."""
     with _device.computation(device, required=False):
         found = covariance_of_latents(computing(model.kernels, X), model.posterior, X)
     if model.dispersion is not None or model.neighbours is not None:
         var = np.einsum("kii->ki", found)
         # Of neighbours each row's variance is known, and no covariance: the correlations are those of the posterior.
-        scaled = var if model.neighbours is None else predict(model.undispersed, X, device=device)[1]
-        if model.dispersion is not None:
-            log_factor = predict(model.of_dispersion, X, "latent_mean", device=device)
-            scaled = model.dispersion.latent(log_factor, scaled)
-        root = np.sqrt(np.divide(scaled, var, out=np.ones_like(var), where=var > 0.0))
-        # Each in place: the array may be large.
-        found *= root[:, :, None]
-        found *= root[:, None, :]
+        undispersed = model.dispersion is None
+        scaled = predict(model, X, device=device)[1] if undispersed else _squared_scales(model, X, device)[1]
+        found = _multiplied(found, np.sqrt(np.divide(scaled, var, out=np.ones_like(var), where=var > 0.0)))
     return found
 
 
@@ -114,7 +128,7 @@ def sample_latent(
     random_state = check_random_state(random_state)
     mean, deviations = _deviations(model, X, n_samples, random_state, device, joint)
     if model.dispersion is not None:
-        deviations *= model.dispersion.mixing((1 if joint else len(X), n_samples), random_state)
+        deviations *= model.dispersion.errors.scales_of_latent((1 if joint else len(X), n_samples), random_state)
     return mean + deviations
 
 
@@ -125,7 +139,7 @@ def _deviations(model, X, n_samples, random_state, device, joint):
         return mean[..., None], draws(_covariance(model, X, device), n_samples, random_state)
     mean, var = predict(model.undispersed, X, device=device)
     if model.dispersion is not None:
-        var = model.dispersion.latent(predict(model.of_dispersion, X, "latent_mean", device=device), var)
+        var = _squared_scales(model, X, device)[1]
     return mean[..., None], np.sqrt(var)[..., None] * random_state.standard_normal((*var.shape, n_samples))
 
 
@@ -178,13 +192,8 @@ def sample_targets(
     random_state = check_random_state(random_state)
     mean, deviations = _deviations(model, X, n_samples, random_state, device, joint)
     if model.dispersion is not None:
-        log_factor = predict(model.of_dispersion, X, "latent_mean", device=device)
-        noise = model.likelihood.noise_variance()
-        deviations += model.dispersion.noise(log_factor, noise, known, deviations.shape, random_state)
-        deviations *= model.dispersion.mixing(deviations.shape[1:], random_state)
-        if model.dispersion.share is not None:
-            wide = distribution(model, X, device, known=known)[3][: len(deviations)]
-            deviations = model.dispersion.mixed(deviations, wide, random_state)
+        errors, *scales = _squared_scales(model, X, device, known)
+        deviations = errors.of_targets(deviations, *scales, random_state)
         return mean + deviations if offset is None else mean + offset[..., None] + deviations
     if model.calibration is not None:
         values, known = None if known is None else known[..., None], None

@@ -274,19 +274,15 @@ def distribution(
         return model.likelihood, mean, var, known
     log_factor = predict(model.of_dispersion, X, "latent_mean", device=device, n_devices=n_devices)
     variances = model.likelihood.noise_variance(), var, known
-    return (
-        model.dispersion.errors,
-        mean,
-        model.dispersion.total(log_factor, *variances),
-        model.dispersion.of_rows(log_factor, *variances),
-    )
+    total = model.dispersion.total(log_factor, *variances)
+    return model.dispersion.errors, mean, total, model.dispersion.of_rows(*variances)
 
 
 def _latent_moments(model, X, device, n_devices, offset=None):
     """The moments of the latent functions under a dispersion: (K, N) each."""
     mean, var = predict(model.undispersed, X, device=device, n_devices=n_devices)
     log_factor = predict(model.of_dispersion, X, "latent_mean", device=device, n_devices=n_devices)
-    var = model.dispersion.latent(log_factor, var) * model.dispersion.inflation
+    var = model.dispersion.latent(log_factor, var) * model.dispersion.errors.inflation_of_latent
     return mean if offset is None else mean + offset, var
 
 

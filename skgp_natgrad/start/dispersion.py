@@ -1,50 +1,53 @@
 """How the standard deviation of y varies with X, from leave-one-out errors: see `prediction.dispersion`.
 
 A Gaussian process regresses the logarithms of squared leave-one-out errors on X, in closed form. The distribution of
-the errors (`errors`) is fitted to its own leave-one-out predictions, which show whether it predicts new rows at all.
-For each target the dispersion is used if it raises the density of left-out rows by more than two standard errors; with
-constant noise that seldom happens. Noise of another distribution (`mixture`) is chosen last. The squared error of a
+the errors (`errors`) rests on its own leave-one-out predictions, which show whether it predicts new rows at all: their
+density decides, for each target, about the process, its noise, and the form of the errors. The squared error of a
 rounded target is at least the variance of rounding (`solve.left_out`).
 """
 
 from __future__ import annotations
 
-import jax
+from typing import NamedTuple
+
 import numpy as np
+from scipy import linalg
+from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import check_random_state
 
-from .. import kernels as _kernels
 from .._backend import device as _device
-from .._backend import threads
+from .._backend import in_place, threads
 from .._backend.rows import filled_up
 from .._backend.types import Seed
-from ..likelihoods import Gaussian
-from ..prediction import posterior as _posterior
 from ..prediction.dispersion import Dispersion
+from ..prediction.errors import MixtureErrors
 from ..prediction.model import Model, predict
-from ..solve import closed_form
+from ..prediction.posterior import Posterior
 from ..solve.left_out import left_out_of_model
-from ..step.algorithm import Algorithm
 from ..training.batches import Table
 from ..training.long_table import AnyTable
-from ..training.loop import Settings
 from ..variational.points import Masks, Points
 from . import errors as _errors
-from . import noise_mixture, sizes
+from . import sizes
 from .candidates import of_log_errors
 from .plan import Plan
 from .refinement import fitted_kernel
 from .scale import fit_targets
-from .state import Result, init
+from .state import Result
 
-# The fewest rows for a dispersion, the rows of the evidence, and the inducing points of the process.
+# The fewest rows for a dispersion, the rows of the evidence, and the points of the process, at most.
 _FEWEST, _EVIDENCE_ROWS, _POINTS = 100, 400, 500
 # The log square of a standard normal error has mean -1.27 and variance 4.9: most of the variance is noise.
 _NOISE = 0.7
+# Noise variances of the process that are tried, as multiples of that of largest evidence.
+_NOISES = (0.25, 0.5, 1.0, 2.0, 4.0)
+# Added to the covariance of the points, as a share of their variance.
+_JITTER = 1e-8
 # A squared error counts as at least this share of its variance, so that an error of zero has a logarithm.
 _LEAST = 1e-6
-# The least standard deviation of a rounded target, as a share of that of rounding.
-_LEAST_OF_ROUNDED = 0.5
+# Rounding is the least error unless most are below this share of its deviation: the model then knows y exactly. And the
+# least standard deviation of a rounded target is this share of that of rounding.
+_OF_ROUNDING = 0.5
 
 
 def dispersed(model: Model, result: Result, table: AnyTable, plan: Plan, random_state: Seed = None) -> Model:
@@ -117,7 +120,7 @@ def fit(left_out, kernels, random_state):
     seen = np.isfinite(left_out.error)
     floors = np.array([_floor(left_out, k, rows) for k, rows in enumerate(seen)])
     with np.errstate(invalid="ignore"):
-        logarithms = _logarithms(left_out.error, floors[:, None], left_out.variance)
+        logarithms = np.log((left_out.error**2 + floors[:, None]) / left_out.variance + _LEAST)
     # A target whose errors are all close to zero, such as a constant, is left out.
     told = [k for k, rows in enumerate(seen) if rows.sum() >= _FEWEST and np.ptp(logarithms[k, rows]) > _LEAST]
     if not told:
@@ -125,110 +128,115 @@ def fit(left_out, kernels, random_state):
     some = seen[told].any(0)
     weight = np.where(seen[told], left_out.weight[told], 0.0).max(0)[some]
     # In a fit by several processes all have the same rows here, and each computes the same.
-    with _device.computation(_device.HOST):
+    with _device.computation(_device.HOST), threads.single_threaded(0):
         rows = Table(left_out.X[some], logarithms[told][:, some], weight)
         process = _Process.of(rows, of_log_errors(kernels), random_state)
-    predicted = np.full((len(told), len(some)), np.nan)
-    predicted[:, some] = process.predicted
-    found, mixtures = np.tile(_errors.Errors(), (len(seen), 1)), [noise_mixture.NONE] * len(seen)
-    for each, k in zip(predicted, told, strict=True):
-        rows = np.flatnonzero(np.isfinite(left_out.error[k]) & np.isfinite(each))
-        of_target = _seen(left_out, each, k, rows, floors[k])
-        mixtures[k], found[k] = noise_mixture.better(of_target, left_out.noise[k, rows], _errors.best(of_target))
-    least = _LEAST_OF_ROUNDED**2 * floors[:, None]
+        found, functions = [_errors.NORMAL] * len(seen), [None] * len(seen)
+        for k in told:
+            found[k], functions[k] = _of_target(left_out, k, process, logarithms[k])
+    least = _OF_ROUNDING**2 * floors[:, None]
     # Where copies of rows agree, these may say of a rounded target that it has no noise.
-    if np.all(found == _errors.Errors()) and not np.any(least > left_out.noise):
+    if all(each is _errors.NORMAL for each in found) and not np.any(least > left_out.noise):
         return None
     # The factor of a target without errors is one.
-    dispersion = process.dispersion(found, told, np.where(seen, left_out.latent, 0.0).max(1))
-    return dispersion._replace(least=least, **_of_noise(mixtures))
-
-
-def _of_noise(mixtures):
-    """The fields of a `Dispersion` for the `NoiseMixture` of each target, if any is one."""
-    if all(each is noise_mixture.NONE for each in mixtures):
-        return {}
-    n_components = max(len(each.weights) for each in mixtures)
-    weights, centres = (
-        np.stack([filled_up(getattr(each, name), n_components, value=0.0) for each in mixtures])
-        for name in ("weights", "centres")
-    )
-    return {"weights": weights, "centres": centres, "bandwidth": np.array([[each.bandwidth] for each in mixtures])}
+    largest = np.where(seen, left_out.latent, 0.0).max(1)[:, None]
+    return Dispersion(process.kernel, process.posterior(found, functions), _mixture(found), largest, least)
 
 
 def _floor(left_out, k, rows):
     """The least squared error that counts for the k-th target."""
     if not rows.any():
         return 0.0
-    return _errors.floor(np.ravel(left_out.width)[k], left_out.error[k, rows], left_out.weight[k, rows])
+    return floor(np.ravel(left_out.width)[k], left_out.error[k, rows], left_out.weight[k, rows])
 
 
-def _logarithms(error, floor, variance):
-    """The targets of the process: log squared errors relative to their variances, with this least square."""
-    return np.log((error**2 + floor) / variance + _LEAST)
+def floor(width, error, weight):
+    """The least squared error that counts: the variance of rounding to this width, or zero.
+
+    It is zero if errors are far below the width: the model then knows y exactly, and its steps are no rounding.
+    """
+    least = width**2 / 12.0
+    return least if np.average(error**2, weights=weight) > _OF_ROUNDING**2 * least else 0.0
 
 
-def _seen(left_out, predicted, k, rows, floor):
-    """The `Seen` of the k-th target at some rows, with predicted logarithms (B,) of all."""
-    of_target = (getattr(left_out, name)[k, rows] for name in ("error", "variance"))
-    counts = (getattr(left_out, name)[k, rows] for name in ("weight", "n_each"))
-    return _errors.Seen(*of_target, predicted[rows], *counts, np.ravel(left_out.width)[k] if floor else 0.0)
+def _of_target(left_out, k, process, logarithms):
+    """The `Errors` of the k-th target, and the `_Function` that multiplies its variances, or None."""
+    rows = np.flatnonzero(np.isfinite(left_out.error[k]) & (left_out.weight[k] > 0.0))
+    of_target = [getattr(left_out, name)[k, rows] for name in ("error", "variance", "weight")]
+    functions, predicted = process.functions(left_out.X[rows], logarithms[rows], of_target[-1])
+    found = _errors.best(*of_target, predicted)
+    return found, None if found.process is None else functions[found.process]
 
 
-class _Process:
-    """The Gaussian process of the logarithms.
+def _mixture(found):
+    """The `MixtureErrors` of targets with these `Errors`."""
+    # A power of two, so that fits share the programs of their predictions.
+    size = 1 << (max(len(each.weights) for each in found) - 1).bit_length()
+    fillings = {"weights": 0.0, "centres": 0.0, "scales": 1.0, "undispersed": 0.0}
+    parts = {
+        name: np.stack([filled_up(getattr(each, name), size, value=filling) for each in found])
+        for name, filling in fillings.items()
+    }
+    return MixtureErrors(**parts | ({} if np.any(parts["undispersed"]) else {"undispersed": None}))
 
-    ``predicted`` (T, B) are its leave-one-out predictions, NaN where there are none.
+
+class _Function(NamedTuple):
+    """A sum of kernel functions at the points of the process, with these coefficients, plus a constant."""
+
+    alpha: np.ndarray
+    constant: float
+
+
+class _Process(NamedTuple):
+    """The Gaussian process of the logarithms, on some points.
+
+    Attributes
+    ----------
+    kernel : sklearn.gaussian_process.kernels.Kernel
+    noise : float
+        Of the largest evidence, where the logarithms have a variance of one.
+    Z : ndarray of shape (M, D)
+    root : ndarray of shape (M, M)
+        The lower Cholesky factor of the covariance of the points.
     """
 
-    def __init__(self, kernel, posterior, predicted):
-        self.kernel, self.posterior, self.predicted = kernel, posterior, predicted
+    kernel: Kernel
+    noise: float
+    Z: np.ndarray
+    root: np.ndarray
 
     @classmethod
     def of(cls, table, make, random_state):
         """The process of a table of logarithms, with a kernel of `candidates`."""
-        scale = fit_targets(table.y.T, table.weight, active=True)
-        table = table._replace(y=scale.forward(table.y.T).T)
-        with threads.single_threaded(0):
-            found = fitted_kernel(make, table, random_state, _EVIDENCE_ROWS, _NOISE)
-        plan = Plan(
-            kernels=(found.kernel,),
-            # `fitted` keeps it within its bounds: the root of a power of ten may round to less.
-            likelihood=Gaussian().fitted([np.full(table.n_targets, found.noise)]),
-            n_inducing=_POINTS if table.n_rows > _POINTS else None,
-            inducing_init="random",
-            settings=Settings(algorithm=Algorithm(solver="evidence")),
-        )
-        state, constants = init(plan, table, random_state)
-        with threads.single_threaded(len(constants.masks.Z)):
-            best = closed_form.solve(state.parameters, constants, table, random_state, table.n_rows)
-            given = best.parameters, best.q, constants, best.factors
-            posterior = best.posterior or _posterior.condition(plan.basis, *given)[0]
-        posterior = jax.tree.map(np.asarray, posterior)
-        kernel = _kernels.to_sklearn(found.kernel, jax.tree.map(np.exp, best.parameters.log_kernels[0]))
-        process = cls(kernel, posterior, table.y - best.left_out.error[:, : table.n_rows])
-        return process._in_units(scale.scale[:, None], scale.offset[:, None])
+        y = fit_targets(table.y.T, table.weight, active=True).forward(table.y.T).T
+        found = fitted_kernel(make, table._replace(y=y), random_state, _EVIDENCE_ROWS, _NOISE)
+        Z = table.X[np.sort(random_state.permutation(table.n_rows)[:_POINTS])]
+        K = found.kernel(Z)
+        return cls(found.kernel, found.noise, Z, in_place.jittered_cholesky(K, _JITTER * np.mean(np.diag(K)))[0])
 
-    def _in_units(self, factor, offset):
-        """The process times a factor, plus an offset (T, 1)."""
-        mean_only = self.posterior.read_by(with_variance=False)
-        posterior = mean_only._replace(
-            alpha=factor * mean_only.alpha, a=factor * mean_only.a, prior_mean=factor * mean_only.prior_mean + offset
-        )
-        return _Process(self.kernel, posterior, factor * self.predicted + offset)
+    def functions(self, X, logarithms, weight):
+        """For each noise the `_Function` of the logarithms (B,), and its prediction (B,) of each from all others."""
+        scale = fit_targets(logarithms[:, None], weight, active=True)
+        y = scale.forward(logarithms[:, None])[:, 0]
+        A = linalg.solve_triangular(self.root, self.kernel(self.Z, X), lower=True)
+        values, vectors = linalg.eigh((A * weight) @ A.T)
+        A = vectors.T @ A
+        product, squares = A @ (weight * y), A**2
+        back = linalg.solve_triangular(self.root, vectors, lower=True, trans=1)
+        functions, predicted = [], []
+        for noise in self.noise * np.array(_NOISES):
+            inverse = 1.0 / (values + noise)
+            # The error of a row's mean, divided by what its leverage leaves, is that without the row.
+            error = (y - (inverse * product) @ A) / (1.0 - weight * (inverse @ squares))
+            predicted.append(scale.backward((y - error)[:, None])[:, 0])
+            functions.append(_Function(scale.scale[0] * back @ (inverse * product), float(scale.offset[0])))
+        return functions, np.array(predicted)
 
-    def dispersion(self, found, told, largest):
-        """The `Dispersion` of all targets, with these `Errors` (T, 5).
-
-        ``told`` are the targets of the process; the factors hold up to latent variances ``largest`` (T,).
-        """
-        scale, factor, df, share, spread = found.T[:, :, None]
-        of_told = self._in_units(factor[told], scale[told]).posterior
-        alpha, prior_mean = np.zeros((len(found), of_told.alpha.shape[1])), scale.copy()
-        alpha[told], prior_mean[told] = of_told.alpha, of_told.prior_mean
+    def posterior(self, found, functions):
+        """The posterior of all targets, whose mean is the logarithm of their factors."""
+        nothing = _Function(np.zeros(len(self.Z)), 0.0)
+        functions = [nothing if each is None else each for each in functions]
+        alpha = np.stack([each.alpha for each in functions])
+        of_mean = np.array([[each.constant + of.log_scale] for each, of in zip(functions, found, strict=True)])
         used = np.any(alpha != 0.0, axis=0)
-        posterior = of_told._replace(
-            Z=of_told.Z[used], alpha=alpha[:, used], a=np.zeros((len(found), 0)), prior_mean=prior_mean
-        )
-        of_wide = (share, spread) if np.any(share > 0.0) else (None, None)
-        return Dispersion(self.kernel, posterior, df, largest[:, None], *of_wide)
+        return Posterior(self.Z[used], self.Z[:0], alpha[:, used], np.zeros((len(alpha), 0)), None, None, of_mean)

@@ -30,6 +30,7 @@ from ..kernels.algebra import multiplied, room
 from ..kernels.base import Kernel
 from ..likelihoods import Gaussian
 from ..prediction.dispersion import Dispersion
+from ..prediction.errors import StudentErrors
 from ..prediction.posterior import Posterior
 from ..solve.held_out_labels import Densities
 from . import covariances, targets
@@ -290,7 +291,7 @@ def dispersion(plan, X):
     inflation, df = plan.averages
     nothing, ones = np.zeros((len(inflation), 0)), np.ones((len(inflation), 1))
     posterior = Posterior(X[:1], X[:0], 0.0 * ones, nothing, None, None, np.log(inflation)[:, None])
-    return Dispersion(plan.kernels[0], posterior, df * ones, np.inf * ones)
+    return Dispersion(plan.kernels[0], posterior, StudentErrors(df * ones), np.inf * ones)
 
 
 def _shares(factors, ratios, evidence, varies):

@@ -120,7 +120,7 @@ def _on_values(hyperparameters, table, judges, n_neighbours):
     errors = table.y[:, judges.index].T - means
     if not np.all(np.isfinite(errors / deviations)):
         return Verdict(np.full(len(judges.index), -np.inf), np.full(len(table.y), np.inf))
-    found = np.mean([_of_errors(each) for each in (errors / deviations).T], axis=0) - np.log(deviations[:, 0])
+    found = np.mean([of_errors(each) for each in (errors / deviations).T], axis=0) - np.log(deviations[:, 0])
     return Verdict(found, np.sqrt(np.average(errors**2, axis=0, weights=table.weight[judges.index])))
 
 
@@ -203,7 +203,7 @@ def of_neighbours(kernel, x, X):
 covariances = wide_jit(of_neighbours)
 
 
-def _of_errors(errors):
+def of_errors(errors):
     """Calibrated log densities (B,) of standardised errors (B,)."""
 
     def log_densities(at):

@@ -17,7 +17,8 @@ from ..solve import closed_form
 from ..solve.system import weights_of
 from ..training.long_table import AnyTable
 from ..training.shares import by_parts, gathered
-from . import errors, sizes
+from . import sizes
+from .neighbours import of_errors
 from .state import Result
 
 # Inducing points of a model that predicts from neighbours, for everything else that needs a q.
@@ -163,21 +164,13 @@ def _left_out(neighbours, parameters, points, more_noise):
 
 
 def _density(left_out):
-    """The mean log density of the rows under the best distribution of errors, averaged over the targets."""
-    return float(np.mean([each.density(errors.best(each)) for each in _seen(left_out)] or [0.0]))
-
-
-def _seen(left_out):
-    """The `Seen` of each target; none if one has too few rows."""
+    """The mean log density of the rows under the best Student-t distribution of errors, averaged over the targets."""
     found = []
     for k, error in enumerate(left_out.error):
         rows = np.flatnonzero(np.isfinite(error) & (left_out.weight[k] > 0.0))
         if len(rows) < _FEWEST:
-            return []
-        error, variance, weight, n_each = (
-            each[k, rows] for each in (left_out.error, left_out.variance, left_out.weight, left_out.n_each)
-        )
-        width = np.ravel(left_out.width)[k]
-        rounded = width if errors.floor(width, error, weight) else 0.0
-        found.append(errors.Seen(error, variance, np.zeros(len(rows)), weight, n_each, rounded))
-    return found
+            return 0.0
+        deviation = np.sqrt(left_out.variance[k, rows])
+        each = of_errors(error[rows] / deviation) - np.log(deviation)
+        found.append(np.average(each, weights=left_out.weight[k, rows]))
+    return float(np.mean(found))

@@ -108,10 +108,13 @@ def _of_encoding(encoding):
 
 def _of_dispersion(dispersion):
     """The arrays that tell the variance of y from that of the latent functions."""
-    found = {name: getattr(dispersion, name) for name in ("df", "largest", "least", "share", "spread")}
-    if dispersion.weights is not None:
-        found["second_moment"] = dispersion.errors.second_moment
-    found = {name: each for name, each in found.items() if each is not None}
+    of_factor, of_undispersed = dispersion.errors.second_moments
+    found = {
+        "largest": dispersion.largest,
+        "least": dispersion.least,
+        "inflation": of_factor,
+        "undispersed": of_undispersed,
+    }
     return found | _named("posterior", _of_process(dispersion.posterior, False))
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from .skgp_processes import BLOCK, Neighbours, Process
 
 # Raise it with every change of what a file holds.
-FORMAT = 3
+FORMAT = 4
 _LOG_2PI = float(np.log(2.0 * np.pi))
 # Largest logarithm of the factor of the variance, and minus the least.
 _LARGEST = 18.0
@@ -232,13 +232,9 @@ class Regressor(_Model):
         # The factor holds up to the largest variance of rows that were left out.
         factor = np.exp(np.clip(self._log_factor.moments(X, False)[0], -_LARGEST, _LARGEST))
         seen = np.minimum(var, of["largest"])
-        of_scale = 1.0 - 2.0 / of["df"]
-        total = np.maximum(factor * (seen + noise) + (var - seen), of["least"] * of_scale) / of_scale
-        if "second_moment" in of:
-            total = total + factor * noise * (of["second_moment"] - 1.0)
-        if "share" not in of:
-            return total
-        return (1.0 - of["share"]) * total + of["share"] * of["spread"] * (var + noise)
+        least = of["least"] / (of["inflation"] + of["undispersed"])
+        total = np.maximum(factor * (seen + noise) + (var - seen), least)
+        return of["inflation"] * total + of["undispersed"] * (var + noise)
 
 
 class Classifier(_Model):

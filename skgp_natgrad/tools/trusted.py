@@ -13,6 +13,7 @@ from ..estimators.rows.encoding import Encoding
 from ..kernels.base import registered
 from ..likelihoods import Likelihood
 from ..objectives import Objective
+from ..prediction.errors import MixtureErrors, StudentErrors
 from ..priors import Prior
 from ..start.scale import NormalScores, Scale
 from ..training import schedules
@@ -23,6 +24,7 @@ _ESTIMATORS = ("skgp_natgrad.NGDSVGPClassifier", "skgp_natgrad.NGDSVGPRegressor"
 # Of which fitted attributes consist.
 _RECORDS = (Encoding, Few, NormalScores, Scale, Triangle, svgp.Calibration, svgp.Dispersion, svgp.Gaussian, svgp.Masks)
 _RECORDS += (svgp.Neighbours, svgp.Parameters, svgp.Points, svgp.Posterior, svgp.Previous, svgp.Table, svgp.Weights)
+_RECORDS += (MixtureErrors, StudentErrors)
 
 
 def trusted_types() -> list[str]:

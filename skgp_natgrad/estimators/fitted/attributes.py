@@ -20,8 +20,6 @@ from ..rows import training_table
 from ..rows.encoding import changing
 from .hyperparameters import in_units_of_model, in_units_of_X, without_noise
 
-# From this many degrees of freedom on, a Student-t distribution is nearly normal: ``plan_`` says "many".
-_NEARLY_NORMAL = 100.0
 # Points at which a kernel is tried, and how negative an eigenvalue is, relative to the largest, beyond rounding.
 _MOST_POINTS, _NEGATIVE = 300, 1e-6
 
@@ -238,16 +236,16 @@ def _of_dispersion(dispersion):
     """The words of ``plan_`` for errors that do not have the likelihood's distribution."""
     if dispersion is None:
         return ""
-    is_mixture = np.zeros(len(dispersion.df), bool) if dispersion.weights is None else dispersion.bandwidth[:, 0] < 1.0
-    of_others = dispersion.df[~is_mixture].ravel()
-    each = ", ".join(f"{df:.3g}" if df < _NEARLY_NORMAL else "many" for df in of_others)
     varies = ["the deviation varies with X"] if np.any(dispersion.posterior.alpha) else []
-    is_plain = not varies and np.all(of_others >= _NEARLY_NORMAL) and not np.any(is_mixture)
-    if is_plain and np.any(dispersion.least) and not np.any(dispersion.posterior.prior_mean):
+    df = dispersion.error_df
+    if not varies and np.all(np.isinf(df)) and not np.any(dispersion.posterior.prior_mean):
         return "; calibrated: the deviation is at least half of that of rounding"
-    errors = [f"errors are Student-t (degrees of freedom: {each})"] if len(of_others) else []
-    mixed = ["the noise is a mixture of normals"] if np.any(is_mixture) else []
-    return f"; calibrated: {', '.join([*varies, *errors, *mixed])}"
+    of_few = df[np.isfinite(df)]
+    if len(of_few):
+        varies.append(f"errors are Student-t (degrees of freedom: {', '.join(f'{each:.3g}' for each in of_few)})")
+    if np.any(np.isnan(df)):
+        varies.append("errors are a mixture of normals")
+    return f"; calibrated: {', '.join(varies)}"
 
 
 def _form(kernel):
