@@ -32,7 +32,7 @@ from ..variational import gaussian, model
 from ..variational.points import Factor, factorise_in_place
 from . import exact, noise_search, row_means
 from .held_out_labels import Gain
-from .left_out import HeldOutRows, OnPoints, held_out_rows, left_out_rows, widths
+from .left_out import HeldOutRows, OnPoints, Scaled, held_out_rows, left_out_rows, widths
 from .noise_search import LOG_2PI, search_noise
 from .system import Means, Prior, Sums, gaussian_of, prior_of, sums_of, weights_of
 
@@ -132,7 +132,7 @@ def solve(
     if process is not None:
         process = process._replace(held=held_out_rows(parameters, constants, table, random_state, table.n_rows))
         factor, parameters, log_noise, density = _with_noise(parameters, constants, process, *how)
-        return _exact_optimum(process.multiplied(factor), parameters, constants, table, log_noise, density)
+        return _exact_optimum(process, factor, parameters, constants, table, log_noise, density)
     prior, whitened_by = prior_of(parameters, constants.masks, constants.jitter), parameters
     of_rows = sums_of(parameters, prior, constants, evened_out(table, n_processes)) if sums is None else sums
     held = held_out_rows(parameters, constants, some, random_state)
@@ -146,7 +146,8 @@ def solve(
     if not n_left_out:
         return optimum
     held = held_out_rows(whitened_by, constants, some, random_state, n_left_out)
-    left_out = left_out_rows(OnPoints.of(of_rows, whitened_by, prior, held).multiplied(factor), log_noise, widths(some))
+    system = Scaled(OnPoints.of(of_rows, whitened_by, prior, held), factor)
+    left_out = left_out_rows(system, log_noise, widths(some))
     optimum = optimum._replace(left_out=left_out)
     if not on_all_rows:
         return optimum
@@ -156,7 +157,7 @@ def solve(
 def _with_noise(parameters, constants, system, start, bounds, ranges, scales):
     """The factors of the kernels (J,), the parameters with these, log noises (T,), and densities (T,)."""
     log_scales, log_noise, density = _scales(parameters, constants, system, start, bounds, ranges, scales)
-    factor, like, system = np.exp(log_scales), parameters.raw_likelihood, system.multiplied(np.exp(log_scales))
+    factor, like, system = np.exp(log_scales), parameters.raw_likelihood, Scaled(system, np.exp(log_scales))
     for k in np.flatnonzero(np.isnan(log_noise)):
         # The noise for the scale in use, which bounds or other targets have moved.
         log_noise[k], density[k], _ = search_noise(system, k, start[k], ranges[k], bounds[k][1], False)
@@ -167,10 +168,10 @@ def _with_noise(parameters, constants, system, start, bounds, ranges, scales):
     return factor, parameters, log_noise, density
 
 
-def _exact_optimum(process, parameters, constants, table, log_noise, density):
+def _exact_optimum(process, factor, parameters, constants, table, log_noise, density):
     """The `Optimum` of the exact process, which has a posterior in place of q."""
     at = np.asarray(parameters.points.Z), constants.prior_mean
-    found, left_out, evidence = process.solution(log_noise, *at, widths(table))
+    found, left_out, evidence = process.solution(log_noise, factor, *at, widths(table))
     share = np.broadcast_to(process.sums[2] / constants.weight, len(density))
     of_held_out = _average(process.held, share, density)
     return Optimum(None, parameters, np.array([evidence]), of_held_out, left_out=left_out, posterior=found)

@@ -32,7 +32,7 @@ from .._backend.rows import filled_up
 from ..prediction.posterior import Posterior
 from ..training.batches import Table
 from ..variational.model import exponential
-from .left_out import HeldOutRows, left_out_rows
+from .left_out import HeldOutRows, Scaled, left_out_rows
 from .noise_search import LOG_2PI
 from .system import points_in, sums_over, weights_of
 
@@ -65,10 +65,8 @@ class Process(NamedTuple):
         The point of each row.
     sums : tuple of ndarray
         (y - mean)^T W (y - mean) of the rows and their means, and as of `Sums` residual, weight and log_widening.
-    scale : ndarray of shape (J,)
-        What multiplies each kernel. Where noise and kernel are multiplied together the `Solution` is, too.
     last, best : dict of int to Solution
-        The last one, and that of each target that was kept, under the kernels as they are.
+        The last one, and that of each target that was kept.
     held : HeldOutRows, optional
         The rows that are left out.
     """
@@ -78,7 +76,6 @@ class Process(NamedTuple):
     precision: np.ndarray
     place: np.ndarray
     sums: tuple
-    scale: np.ndarray
     last: dict
     best: dict
     held: HeldOutRows | None = None
@@ -98,23 +95,19 @@ class Process(NamedTuple):
             # Of the points: the others are padding, so that tables of other sizes share the program.
             n = mean.shape[1]
             K = tuple(np.asarray(each)[:n, :n] for each in K)
-        return cls(K, mean, precision, place, sums, np.ones(len(K)), {}, {})
+        return cls(K, mean, precision, place, sums, {}, {})
 
     @property
     def has_covariances(self):
         """Whether K is one, of some of the points: of noise enough the sum has a factor, too."""
         return all(_is_covariance(K, self.y.shape[1]) for K in self.K)
 
-    def multiplied(self, factor):
-        """The process under kernels multiplied by ``factor`` (J,)."""
-        return self._replace(scale=self.scale * factor)
-
     def at(self, k, log_noise, counted):
         """See `left_out_of`."""
-        found, scale = self._solved(k, log_noise), self.scale[k % len(self.scale)]
+        found = self._solved(k, log_noise)
         at, noise, held = self.place[self.held.index[counted]], np.exp(log_noise), self.held
         precision = (self.precision[k % len(self.precision)] / noise)[at]
-        alpha, free = (each[at] / scale / precision for each in (found.alpha, found.c))
+        alpha, free = (each[at] / precision for each in (found.alpha, found.c))
         part = held.left_out[k, counted] / noise / precision
         difference = held.y[k, counted] - self.y[k, at] + alpha
         rest = np.maximum(1.0 - part, 0.0) + part * free
@@ -126,8 +119,7 @@ class Process(NamedTuple):
         self.best[k] = self.last[k]
 
     def _solved(self, k, log_noise):
-        """The `Solution` under the kernel as it is, which is to be multiplied with the noise."""
-        log_noise = log_noise - np.log(self.scale[k % len(self.scale)])
+        """The `Solution` under this noise, which may be known."""
         known = (each[k] for each in (self.best, self.last) if k in each)
         found = next((each for each in known if abs(each.log_noise - log_noise) < _SAME), None)
         found = self._factored(k, log_noise) if found is None else found
@@ -148,20 +140,20 @@ class Process(NamedTuple):
         V, *of_points, half_log_det = _solved_by_xla(K, *filled)
         return Solution(log_noise, V, *(np.asarray(each)[: len(y)] for each in of_points), float(half_log_det))
 
-    def solution(self, log_noise, Z, prior_mean, width):
-        """The `Posterior` and the `LeftOut` under these noises (T,), and the log evidence."""
+    def solution(self, log_noise, factor, Z, prior_mean, width):
+        """The `Posterior` and the `LeftOut` for noises (T,) and kernels times ``factor`` (J,), and the log evidence."""
         (n_targets, n), n_points = self.y.shape, len(Z)
         alphas, reduction = np.zeros((n_targets, n_points)), np.zeros((n_targets, n_points, n_points))
         scatter, _, weight, log_widening = self.sums
         evidence = -0.5 * (weight * (LOG_2PI + log_noise) + log_widening + scatter / np.exp(log_noise)).sum()
-        for k, log_variance in enumerate(log_noise):
-            found, scale = self._solved(k, log_variance), self.scale[k % len(self.scale)]
+        for k, (log_variance, scale) in enumerate(np.broadcast(log_noise, factor)):
+            found = self._solved(k, log_variance - np.log(scale))
             alphas[k, :n] = found.alpha / scale
             np.divide(np.asarray(found.V)[:n, :n], scale**0.5, out=reduction[k, :n, :n])
             evidence -= 0.5 * (self.y[k] @ alphas[k, :n]) + found.half_log_det
             self.best[k] = found._replace(V=None)
         posterior = Posterior(Z, Z[:0], alphas, np.zeros((n_targets, 0)), None, None, prior_mean, reduction)
-        return posterior, left_out_rows(self, log_noise, width), float(evidence)
+        return posterior, left_out_rows(Scaled(self, factor), log_noise, width), float(evidence)
 
 
 @quick_jit

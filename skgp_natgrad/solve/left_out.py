@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -48,11 +48,6 @@ class OnPoints(NamedTuple):
         """The model of these sums."""
         return cls(sums, *whitened(parameters.log_kernels, prior, held.X), held)
 
-    def multiplied(self, factor):
-        """The model under kernels multiplied by ``factor`` (J,)."""
-        A, residual = self.A * factor[:, None, None] ** 0.5, self.residual * factor[:, None]
-        return OnPoints(self.sums.multiplied(factor), A, residual, self.held)
-
     def at(self, k, log_noise, counted):
         """See `left_out_of`: of a row a, s = a^T (I + gram / noise)^-1 a."""
         j, h = (k if len(each) > 1 else 0 for each in (self.A, self.sums.gram))
@@ -68,6 +63,49 @@ class OnPoints(NamedTuple):
 
     def keep(self, k):
         """Nothing: q is found from the sums."""
+
+
+class Scaled(NamedTuple):
+    """A system under kernels multiplied by ``factor`` (J,).
+
+    Where kernel and noise are multiplied together, so are all variances, and no mean and no leverage changes.
+    """
+
+    system: Any
+    factor: np.ndarray
+
+    @property
+    def held(self):
+        """The rows that are left out."""
+        return self.system.held
+
+    def at(self, k, log_noise, counted):
+        """See `left_out_of`."""
+        factor = self.factor[k % len(self.factor)]
+        difference, own, rest, residual = self.system.at(k, log_noise - np.log(factor), counted)
+        return difference, factor * own, rest, factor * residual
+
+    def keep(self, k):
+        """As the system does."""
+        self.system.keep(k)
+
+
+class _OfModel(NamedTuple):
+    """The latent means and variances (K, B) of a model at held-out rows, with the leverages of the best q."""
+
+    best: OnPoints
+    mean: np.ndarray
+    var: np.ndarray
+
+    @property
+    def held(self):
+        """The rows that are left out."""
+        return self.best.held
+
+    def at(self, k, log_noise, counted):
+        """See `left_out_of`."""
+        *_, rest, _ = self.best.at(k, log_noise, counted)
+        return self.held.y[k, counted] - self.mean[k, counted], self.var[k, counted], rest, 0.0
 
 
 class HeldOutRows(NamedTuple):
@@ -208,7 +246,7 @@ def left_out_of(system, k, log_noise):
 
     Parameters
     ----------
-    system : OnPoints or exact.Process
+    system : OnPoints, exact.Process or Scaled
     k : int
     log_noise : float
 
@@ -266,16 +304,10 @@ def left_out_of_model(moments_of, parameters, constants, table, random_state, n_
     sums = sums_of(parameters, prior, constants, evened_out(table, n_processes))
     held = held_out_rows(parameters, constants, gathered(table, n_processes), random_state, n_rows)
     system = OnPoints.of(sums, parameters, prior, held)
-    log_noise, (mean, var) = np.ravel(parameters.raw_likelihood.variance), moments_of(held.X)
-    # The prior mean is subtracted: that of ``held.y`` may include offsets of rows.
-    difference = held.y - (mean - np.asarray(constants.prior_mean))
-    error, variance = np.full((2, *np.shape(held.y)), np.nan)
-    for k in range(len(error)):
-        counted, *_, rest = left_out_of(system, k, log_noise[k])
-        error[k, counted] = difference[k, counted] / rest + held.apart[k, counted]
-        variance[k, counted] = var[k, counted] / rest
-    noise = np.exp(log_noise)[:, None] * np.ones_like(error)
-    return LeftOut(held.X, error, variance, noise, held.weight, held.n_each, widths(table))
+    mean, var = moments_of(held.X)
+    # Without the prior mean, which ``held.y`` is given around: with the offsets of rows.
+    system = _OfModel(system, mean - np.asarray(constants.prior_mean), var)
+    return left_out_rows(system, np.ravel(parameters.raw_likelihood.variance), widths(table))
 
 
 def widths(table):

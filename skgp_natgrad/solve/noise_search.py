@@ -68,7 +68,7 @@ def search_noise(system, k, start, limits, most, free_scale):
 
     Parameters
     ----------
-    system : left_out.OnPoints or exact.Process
+    system : left_out.OnPoints, exact.Process or left_out.Scaled
     k : int
     start : float
         Logarithm of the noise variance at which the search begins.
