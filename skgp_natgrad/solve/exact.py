@@ -180,7 +180,7 @@ def _covariance(log_kernel, Z):
 
 def _is_covariance(K, n):
     some = np.linspace(0, n - 1, min(n, _POINTS_OF_TEST)).round().astype(int)
-    K = np.array(K[np.ix_(some, some)])
+    K = np.asarray(K)[np.ix_(some, some)]
     K[np.diag_indices(len(K))] += _JITTER * np.trace(K) / len(K)
     return not linalg.lapack.dpotrf(K, lower=1)[1]
 
