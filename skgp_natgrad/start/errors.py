@@ -18,6 +18,7 @@ import copy
 from typing import NamedTuple
 
 import numpy as np
+from scipy import special
 
 # The least gain of what is more complex, in nats of all rows together.
 _GAIN = 4.0
@@ -26,12 +27,15 @@ _FOLDS = 5
 # The narrowest scale, as a power of two, in standard deviations of the errors; the scales that have centres, and their
 # distance in scales, which leaves ripples of 1e-3; and how far they reach, in deviations.
 _NARROWEST, _WITH_CENTRES, _SPACING, _REACH = -6, (0.125, 0.25, 0.5), 1.5, 6.0
+# The widest scale, as a power of two, if no error is wider: new errors may be far larger than those seen.
+_WIDEST = 10
 # EM steps of the weights of scales, and further ones with centres: what is tried.
 _STEPS_OF_SCALES, _STEPS = 100, (4, 32, 256)
-# The share of the weight that is spread evenly at first; and the weight that EM adds to the start, in observations.
-_SPREAD, _PRIOR = 0.1, 2.0
+# The share of the weight that is spread evenly at first; and the prior, a Student-t distribution of so many degrees of
+# freedom that counts as so many observations, without which an error beyond all others would cost hundreds of nats.
+_SPREAD, _DF, _PRIOR = 0.1, 3.0, 2.0
 # Components of less weight are left out.
-_LEAST_WEIGHT = 1e-5
+_LEAST_WEIGHT = 1e-12
 _LEAST = np.finfo(float).tiny
 
 
@@ -122,6 +126,13 @@ class _Grid:
             self._add(0.0, np.sqrt(squared) * scales[scales >= 1.0], np.sqrt(variance), undispersed=1.0)
         self.n_alone = len(self.scales)
 
+    @property
+    def prior(self):
+        """The weights of the prior: octaves of the scale of normals that are mixed to Student-t."""
+        least, most = (special.gammainc(0.5 * _DF, factor * _DF / self.scales**2) for factor in (0.25, 1.0))
+        each = np.where((np.arange(len(self.scales)) < self.n_alone) & (self.undispersed == 0.0), most - least, 0.0)
+        return each / each.sum()
+
     def with_centres(self):
         """The grid in which some scales have other centres, too, and weights of these that add up to a normal."""
         found = copy.copy(self)
@@ -168,9 +179,9 @@ class _Grid:
         normal = 1.0 * ((self.scales[alone] == 1.0) & (self.undispersed[alone] == 0.0))
         start = (1.0 - _SPREAD) * normal + _SPREAD / self.n_alone
         of_scales = np.zeros_like(self.scales)
-        of_scales[alone] = _by_em(given[0][:, alone], given[1], start, normal, [_STEPS_OF_SCALES])[0]
+        of_scales[alone] = _by_em(given[0][:, alone], given[1], start, self.prior[alone], [_STEPS_OF_SCALES])[0]
         start = (1.0 - _SPREAD) * of_scales + _SPREAD * self.smooth
-        return [of_scales, *_by_em(*given, start, of_scales, steps)]
+        return [of_scales, *_by_em(*given, start, self.prior, steps)]
 
 
 def _fitted(error, variance, count):
@@ -180,9 +191,9 @@ def _fitted(error, variance, count):
 
 
 def _scales(standardised):
-    """The powers of two from the narrowest scale up to the largest of standardised errors."""
-    octaves = np.ceil(np.log2(max(np.max(np.abs(standardised)), 1.0)))
-    return 2.0 ** np.arange(_NARROWEST, octaves + 1.0)
+    """The powers of two from the narrowest scale up to the widest, or to the largest of standardised errors."""
+    widest = max(np.ceil(np.log2(max(np.max(np.abs(standardised)), 1.0))), _WIDEST)
+    return 2.0 ** np.arange(_NARROWEST, widest + 1.0)
 
 
 def _by_em(densities, count, weights, prior, steps):
