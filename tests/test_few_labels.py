@@ -8,7 +8,8 @@ from sklearn.gaussian_process.kernels import RBF
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
-from skgp_natgrad import NGDSVGPClassifier
+from skgp_natgrad import NGDSVGPClassifier, svgp
+from skgp_natgrad.start import few_labels, kernel_of_labels
 
 
 def of_noise(rng, n_rows, share=0.5):
@@ -20,6 +21,19 @@ def test_labels_of_noise_are_not_predicted(rng, n_rows):
     X, y = of_noise(rng, n_rows)
     found = NGDSVGPClassifier(random_state=0).fit(X, y).predict_proba(rng.normal(size=(200, 3)))
     assert np.mean(found.max(1)) < 0.65
+
+
+@pytest.mark.parametrize(("counts", "are_few"), [((10, 10), True), ((20, 20), False), ((990, 10), True)])
+def test_few_are_labels_that_could_not_judge_kernels(counts, are_few):
+    y = np.repeat([0.0, 1.0], counts)
+    table = svgp.Table(np.arange(len(y))[:, None] * 1.0, y[None], np.ones(len(y)))
+    assert (few_labels.n_judging(table) < few_labels.MOST) == are_few
+
+
+def test_positives_beyond_a_thousand_rows_are_held_out_once():
+    y = np.repeat([0.0, 1.0], [1600, 20])
+    table = svgp.Table(np.arange(len(y))[:, None] * 1.0, y[None], np.ones(len(y)))
+    assert few_labels.n_judging(table) == pytest.approx(40.0 * kernel_of_labels.HELD_OUT)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5])
@@ -51,8 +65,9 @@ def drawn(seed, n_rows):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n_rows", [8, 12, 20, 40])
-def test_few_labels_are_predicted_as_well_as_by_the_evidence_and_by_a_constant(n_rows):
+@pytest.mark.parametrize(("n_rows", "tolerance"), [(8, 0.01), (12, 0.01), (20, 0.01), (40, 0.05)])
+def test_few_labels_are_predicted_as_well_as_by_the_evidence_and_by_a_constant(n_rows, tolerance):
+    """Forty have the sum of kernels, which real tables ask for, and not these: one lengthscale is right for them."""
     ours, others = [], []
     for seed in range(500, 530):
         X, y = drawn(seed, n_rows)
@@ -60,7 +75,7 @@ def test_few_labels_are_predicted_as_well_as_by_the_evidence_and_by_a_constant(n
         ours.append(log_loss(y[n_rows:], NGDSVGPClassifier(random_state=0).fit(*rows).predict_proba(X[n_rows:])))
         other = GaussianProcessClassifier(1.0 * RBF(), random_state=0).fit(*rows)
         others.append(log_loss(y[n_rows:], other.predict_proba(X[n_rows:])))
-    assert np.mean(ours) < min(np.mean(others), np.log(2.0)) + 0.01
+    assert np.mean(ours) < min(np.mean(others), np.log(2.0)) + tolerance
 
 
 def positives(seed, of, n_rows, n_columns, n_positives):

@@ -58,6 +58,11 @@ class HeldOut(NamedTuple):
         return 1.0 / (n + 2.0) if n <= _FOLDS[-1][0] else 0.0
 
 
+def share_of(n_observations, share):
+    """The share of so many observations that are held out: all, one fold after the other, or ``share``."""
+    return 1.0 if n_observations <= _FOLDS[-1][0] else share
+
+
 def folds_of(rows, random_state, is_point=False, is_contradicted=False, share=SHARE, n_of_many=1):
     """Parts of the observations (`HeldOut`), each predicted from all others: all if there are few, else some parts.
 

@@ -1,7 +1,7 @@
 """Hyperparameters for few class labels, averaged over the posterior of the hyperparameters.
 
-Labels are few if there are few rows, or few rows beside those of the most frequent class: ten positives among a
-thousand rows tell hardly more than twenty labels of balanced classes.
+Labels are few if too few could judge kernels (`kernel_of_labels`): there are few rows, or few rows beside those of the
+most frequent class. Ten positives among a thousand rows tell hardly more than twenty labels of balanced classes.
 
 Few labels hardly tell the scale of a kernel or the frequencies of the classes: a wide prior and short lengthscales
 explain labels by chance, and probabilities become too certain. So three numbers are averaged over a grid: the scale, a
@@ -22,14 +22,14 @@ from .. import kernels as _kernels
 from .._backend import threads
 from .._backend.repeated import contradicted, n_observations
 from ..prediction.calibration import log_densities
-from ..solve import class_labels
-from . import targets
+from ..solve import class_labels, held_out_labels
+from . import kernel_of_labels, targets
 from .candidates import matern52
 from .state import init
 from .view import View
 
-# Fewer labels than this, as `n_balanced` counts them, are averaged over.
-MOST = 50
+# Hyperparameters are averaged over where fewer labels than this, as `n_judging` counts them, would judge kernels.
+MOST = 25
 # Rows and inducing points of the evidence: all rows beside those of the most frequent class, and a part of these.
 _ROWS, _POINTS = 3000, 200
 # The variance of the latent functions in the middle of the grid.
@@ -53,18 +53,19 @@ class Share(NamedTuple):
 def suits(plan, table):
     """Whether labels are few, of several classes, and have nothing beside X."""
     is_open = plan.route.compares_labels and table.mean_function is None
-    return is_open and len(np.unique(table.y)) > 1 and n_balanced(table) < MOST
+    return is_open and len(np.unique(table.y)) > 1 and n_judging(table) < MOST
 
 
-def n_balanced(table):
-    """The number of labels of balanced classes with as many beside those of one class as there are here.
+def n_judging(table):
+    """The number of labels of balanced classes that tell as much as those which would be held out to judge kernels.
 
-    It is at most the number of labels.
+    Balanced classes have as many labels beside those of one class as there are here.
     """
     # A row may stand for many observations.
     n_each = n_observations(table.weight, contradicted(table.X, table.y)[0])
     counts = np.bincount(np.unique(table.y[0], return_inverse=True)[1], weights=n_each)
-    return (counts.sum() - counts.max()) * len(counts) / (len(counts) - 1)
+    n_balanced = (counts.sum() - counts.max()) * len(counts) / (len(counts) - 1)
+    return n_balanced * held_out_labels.share_of(counts.sum(), kernel_of_labels.HELD_OUT)
 
 
 def plain(plan, table, random_state):

@@ -31,7 +31,9 @@ from .view import NOISE_BOUNDS_OF_LABELS
 from .wide import viewed
 
 # Rows whose labels are predicted and held out, the share of the latter, and the inducing points.
-_ROWS, _HELD_OUT, _POINTS = 4000, 0.45, 800
+_ROWS, HELD_OUT, _POINTS = 4000, 0.45, 800
+# Prior deviation of a kernel's log lengthscales from their mean: some hundred labels do not tell many of them apart.
+_TIE = 0.3
 # Labels that tell equal shares beforehand: few labels give kernels about equal shares.
 _EQUAL = 20.0
 # The share of kernels without one; and iterations, by far enough, that find the shares.
@@ -79,22 +81,18 @@ class _Candidates:
             pairs = search.with_units(tables, in_common_unit)
             return [viewed(*pair, False, NOISE_BOUNDS_OF_LABELS, shortest, blocks) for pair in pairs]
 
-        self.views, self.firsts, self._n_rows, self._effort = search.begun(views_of, self._rows, may_be_noise=False)
+        found = search.begun(views_of, self._rows, may_be_noise=False, tie=_TIE)
+        self.views, self.firsts, self._n_rows, self._effort = found
 
     def rows(self, index):
         """Rows that set the final hyperparameters under a scaling; of rare classes they have a larger share."""
         return standardised(self._rows.evenly_merged(self.views[index].table, sizes.EVIDENCE_ROWS))
 
     def each_form(self, index):
-        """A candidate of each form under a scaling: of several the one that predicts held-out rows best."""
-        view, effort, best = self.views[index], self._effort, {}
-        parts = splits(view.table, self._rows, self._n_rows)
-        firsts = [self.firsts[index], *(search.smooth_one(view, parts, tie, effort) for tie in effort.ties[1:])]
-        makes = search.makes_of(view, OF_LABELS)
-        found = search.kernels_in(view, parts, firsts, makes, effort)
-        for each in sorted(found, key=lambda each: -each.density):
-            best.setdefault(each.make, each)
-        return list(best.values())
+        """A candidate of each form under a scaling."""
+        view = self.views[index]
+        parts, makes = splits(view.table, self._rows, self._n_rows), search.makes_of(view, OF_LABELS)
+        return search.kernels_in(view, parts, [self.firsts[index]], makes, self._effort)
 
 
 def summed(plan, tables, random_state, in_common_unit=None):
@@ -186,7 +184,7 @@ def at_best_scale(plan, table, seed, searches=True):
     rows = table.rows(chosen)
     state, constants = init(plan_of_few, rows, random_state)
     with threads.single_threaded(len(constants.masks.Z)):
-        given = state.parameters, constants, rows, random_state, _HELD_OUT, calibrates, searches
+        given = state.parameters, constants, rows, random_state, HELD_OUT, calibrates, searches
         log_kernel, densities = class_labels.best_scale(*given)
     kernel = _kernels.to_sklearn(plan.kernels[0], jax.tree.map(np.exp, log_kernel))
     plan = plan._replace(kernels=(kernel,)) if np.isfinite(densities.mean) else plan

@@ -131,7 +131,7 @@ def best_kernels(
     return _at_more_rows(ranked, views, rows)
 
 
-def begun(views_of, rows, may_be_noise):
+def begun(views_of, rows, may_be_noise, tie=None):
     """The views, the first kernel in each, the number of rows that it is fitted to, and the `_Effort`.
 
     Parameters
@@ -141,13 +141,15 @@ def begun(views_of, rows, may_be_noise):
     rows : splits.Shuffled
     may_be_noise : bool
         Whether held-out rows that are not predicted show that there is nothing but a smooth function and noise.
+    tie : float, optional
+        The deviation of a kernel's log lengthscales, in place of those that are tried by the size of the table.
     """
     n_rows = _FEW if rows.n_groups <= 2 * sizes.EVIDENCE_ROWS else _MORE
     views, is_small = views_of(), rows.is_small(n_rows)
     effort = _OF_SMALL if is_small else _OF_MANY_COLUMNS if views[0].n_features >= MANY_COLUMNS else _USUAL
-    if isinstance(views[0], WideView):
-        # There is nothing to tie.
-        effort = effort._replace(ties=_USUAL.ties)
+    if tie is not None or isinstance(views[0], WideView):
+        # A wide table has nothing to tie.
+        effort = effort._replace(ties=_USUAL.ties if tie is None else (tie,))
     firsts = _smooth_ones(views, rows, n_rows, effort)
     if is_small or not _predict_nothing(firsts, splits(views[0].table, rows, n_rows)):
         return views, firsts, n_rows, effort
