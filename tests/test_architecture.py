@@ -44,12 +44,11 @@ FLOORS = [
 
 
 # Annexes import the house, and nothing in it imports them. `__init__`, where users come in, is the door to all of them,
-# and two files of methods, of `export` and `summary`, call what they stand for when they are called.
+# and the file with the method `export` calls what it stands for when it is called.
 ANNEXES = {"inspection", "metrics", "model_selection", "paper", "tools"}
 DOORS = {
     "__init__.py": ANNEXES,
     "estimators/predictions/export.py": {"tools"},
-    "estimators/fitted/interpretation.py": {"inspection"},
 }
 
 

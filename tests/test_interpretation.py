@@ -12,8 +12,8 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, DotProduct, ExpSineSquared, Matern, WhiteKernel
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
-from skgp_natgrad.inspection._summary import terms_of
-from skgp_natgrad.kernels import Columns
+from skgp_natgrad.estimators.fitted.summary import Summary, terms_of
+from skgp_natgrad.kernels import Columns, LinearTransform
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(90, 3)) * [1.0, 100.0, 5.0] + [0.0, 1000.0, -3.0]
@@ -34,7 +34,7 @@ def test_units_are_those_of_the_same_model_on_raw_data(fitted):
     """The exact Gaussian process of the summary's numbers on raw rows predicts what the model predicts."""
     summary = fitted.summary()
     (term,) = summary.terms
-    lengths = list(term.factors[0].by_column.values())
+    lengths = [term.factors[0].by_column[name] for name in ("x0", "x1", "x2")]
     kernel = term.amplitude**2 * RBF(lengths) + WhiteKernel(summary.noise**2)
     exact = GaussianProcessRegressor(kernel, optimizer=None).fit(X, Y - summary.prior_mean)
     mean, std = exact.predict(X[:20], return_std=True)
@@ -76,7 +76,7 @@ def test_several_outputs_and_kernels_and_frames():
     shared = NGDSVGPRegressor(1.0 * RBF(), **FIXED).fit(frame, both).summary()
     assert_allclose(shared.terms[0].amplitude, both.std(0), rtol=1e-9)
     assert_allclose(shared.noise, np.sqrt(0.1) * both.std(0), rtol=1e-9)
-    assert list(shared.terms[0].factors[0].by_column) == ["a", "b", "c"]
+    assert sorted(shared.terms[0].factors[0].by_column) == ["a", "b", "c"]
     assert_allclose(shared.terms[0].factors[0].by_column["b"], X[:, 1].std(), rtol=1e-9)
     each = NGDSVGPRegressor([1.0 * RBF(), 4.0 * Columns(RBF(), "b")], **FIXED).fit(frame, both).summary()
     assert [term.latent for term in each.terms] == [0, 1]
@@ -150,6 +150,31 @@ def test_a_summary_of_powers_has_the_units_of_its_columns(kernel, forms, by_colu
     assert [factor.kernel for factor in factors] == forms
     assert [factor.by_column for factor in factors] == by_column
     assert sum(term.amplitude**2 for term in found) == pytest.approx(np.mean(kernel.diag(X)))
+
+
+def test_a_summary_lists_the_columns_with_the_shortest_lengthscales_in_their_deviations(rng):
+    X = rng.permuted(np.repeat([[-1.0], [1.0]], 25, axis=0) * np.array([0.1, *np.ones(10), 100.0]), axis=0)
+    lengths = np.array([5.0, *np.linspace(20.0, 11.0, 10), 100.0])
+    terms = terms_of(RBF(lengths), [f"x{k}" for k in range(12)], np.ones(12), X, 1.0)
+    # Fifty of its deviations are long for the first column, and one is short for the last.
+    assert list(terms[0].factors[0].by_column) == ["x11", *(f"x{k}" for k in range(10, 0, -1)), "x0"]
+    said = repr(Summary(tuple(terms), 0.0, 1.0, "Gaussian()"))
+    assert re.search(r"length_scale: x11 100, x10 11, .*, x4 17, and 4 more$", said)
+
+
+def test_a_summary_says_shared_directions_once(rng):
+    matrix = np.linalg.qr(rng.normal(size=(6, 6)))[0]
+    lengths = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    kernel = LinearTransform(RBF(lengths), matrix) + LinearTransform(Matern(lengths[::-1], nu=1.5), matrix)
+    terms = terms_of(kernel, list("abcdef"), np.ones(6), rng.normal(size=(9, 6)), 1.0)
+    lines = [line.strip() for line in repr(Summary(tuple(terms), 0.0, 1.0, "Gaussian()")).splitlines()]
+    said = [line for line in lines if line.startswith("length_scale of directions")]
+    assert said == [
+        "length_scale of directions: 1 1, 2 2, 3 3, 4 4, and 2 more",
+        "length_scale of directions: 5 1, 6 2, 4 3, 3 4, and 2 more",
+    ]
+    assert sum(line.startswith("direction ") for line in lines) == 6
+    assert all(line.endswith(", and 2 more") for line in lines if line.startswith("direction "))
 
 
 def test_a_summary_says_what_was_compared_and_by_how_much_the_winner_is_ahead(rng):

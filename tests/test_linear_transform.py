@@ -17,7 +17,7 @@ from skgp_natgrad.estimators.fitted.hyperparameters import (
     in_units_of_X,
     without_effect,
 )
-from skgp_natgrad.inspection._summary import terms_of
+from skgp_natgrad.estimators.fitted.summary import terms_of
 from skgp_natgrad.kernels import Columns, LinearTransform
 from skgp_natgrad.kernels.base import is_signed
 from skgp_natgrad.kernels.columns import by_position, on_blocks

@@ -1,89 +1,12 @@
-"""What was fitted, for people: the methods and attributes that ask the folder `inspection` when they are called."""
+"""What was fitted, for people: the methods and attributes that ask `summary` when they are called."""
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import numpy as np
 
 from ..._backend.types import Floats
-
-
-def _inspection():
-    from ...inspection import _summary
-
-    return _summary
-
-
-class Direction(NamedTuple):
-    """A linear combination of columns on which a kernel depends.
-
-    Attributes
-    ----------
-    length_scale : float
-        Along the direction, in standard deviations of the columns (of their scaled values).
-    loadings : dict of str to float
-        The weights of the scaled columns, largest first; their squares sum to one.
-    """
-
-    length_scale: float
-    loadings: dict[str, float]
-
-
-class Factor(NamedTuple):
-    """One kernel of distances, or another one, in a product.
-
-    Attributes
-    ----------
-    kernel : str
-        Without its numbers.
-    quantity : str or None
-        What ``by_column`` holds: "length_scale" or "periodicity"; None if the kernel has neither.
-    by_column : dict of str to float
-        In the units of each column that the kernel sees.
-    directions : tuple of Direction
-        Of a `LinearTransform`, shortest lengthscale first; empty for other kernels. ``by_column`` then holds the
-        lengthscales along the single columns.
-    """
-
-    kernel: str
-    quantity: str | None
-    by_column: dict[str, float]
-    directions: tuple[Direction, ...] = ()
-
-
-class Term(NamedTuple):
-    """One term of a sum of kernels.
-
-    Attributes
-    ----------
-    latent : int or None
-        The latent function that it belongs to; None: all of them share the kernel.
-    amplitude : float or ndarray of shape (n_latent,)
-        Prior standard deviation of the term, in the units of `predict_latent`: the root of its mean variance at the
-        inducing points.
-    factors : tuple of Factor
-    """
-
-    latent: int | None
-    amplitude: float | Floats
-    factors: tuple[Factor, ...]
-
-
-class Summary(NamedTuple):
-    """What was fitted, in the units of X and y: see `NGDSVGPRegressor.summary`."""
-
-    terms: tuple[Term, ...]
-    prior_mean: float | Floats
-    noise: float | Floats | None
-    likelihood: str
-    varies: bool = False
-    output_correlation: Floats | None = None
-    compared: tuple[str, ...] = ()
-    fitted_on: str = "cpu"
-
-    def __repr__(self):
-        return _inspection().printed(self)
+from . import summary
+from .summary import Summary
 
 
 class Interpretation:
@@ -100,9 +23,11 @@ class Interpretation:
             ``terms``
                 For each summand of the kernel: ``amplitude``, the prior standard deviation in the units of y (if the
                 likelihood has a link, in the units of `predict_latent`); and ``factors``, whose ``by_column`` holds the
-                ``length_scale`` (or periodicity) of each column in its own units. With ``normalize_X="quantile"`` a
-                lengthscale is valid near the median of the column. That of a category is the shortest of its levels.
-                A kernel of linear combinations of columns has ``directions``, with their lengthscales and ``loadings``.
+                ``length_scale`` (or periodicity) of each column in its own units; those that are shortest in standard
+                deviations of the columns come first. With ``normalize_X="quantile"`` a lengthscale is valid near the
+                median of the column. That of a category is the shortest of its levels.
+                A kernel of linear combinations of columns has ``directions``, with their lengthscales and ``loadings``;
+                as text, a direction that several terms share is said once.
             ``prior_mean``
                 Of the latent functions, in the same units.
             ``noise``
@@ -127,11 +52,11 @@ class Interpretation:
         >>> X = np.linspace(0, 1000, 200)[:, None]
         >>> y = 50 * np.sin(X[:, 0] / 100) + 5 * np.random.default_rng(0).normal(size=200)
         >>> reg = NGDSVGPRegressor(1.0 * RBF(), n_inducing=20, tol=0.02, random_state=0).fit(X, y)
-        >>> summary = reg.summary()
-        >>> bool(4 < summary.noise < 6), bool(50 < summary.terms[0].factors[0].by_column["x0"] < 300)
+        >>> found = reg.summary()
+        >>> bool(4 < found.noise < 6), bool(50 < found.terms[0].factors[0].by_column["x0"] < 300)
         (True, True)
         """
-        return _inspection().summarised(self)
+        return summary.summarised(self)
 
     @property
     def feature_importances_(self) -> Floats:
@@ -142,7 +67,7 @@ class Interpretation:
         lengthscale it measures how much the function changes along the column, not how wiggly it is. A category has
         several columns of zeros and ones: it is then the variance of the function's linear part in all of them.
         """
-        return _inspection().importances(self)
+        return summary.importances(self)
 
 
 class BetweenOutputs:
@@ -155,7 +80,7 @@ class BetweenOutputs:
         Of the sum of all terms of the kernel, the mean at some of the inducing points. An AttributeError without
         ``output_kernel``.
         """
-        return _inspection().output_covariance(self)
+        return summary.output_covariance(self)
 
     @property
     def output_correlation_(self) -> Floats:

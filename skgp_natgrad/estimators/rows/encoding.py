@@ -114,7 +114,8 @@ class Encoding(NamedTuple):
     @property
     def blocks(self):
         """The columns of numbers that belong to each column of X."""
-        return [np.flatnonzero(self.owner == k) for k in range(self.n_columns)]
+        sizes = np.bincount(self.owner, minlength=self.n_columns)
+        return np.split(np.argsort(self.owner, kind="stable"), np.cumsum(sizes)[:-1])
 
     def forward(self, values, levels):
         """The rows as numbers (N, E), NaN where one is missing."""
@@ -186,7 +187,7 @@ def changing(estimator):
 def blocks(estimator):
     """The columns of numbers of an estimator that are no numbers of X: see `Plan`."""
     found = of(estimator)
-    every = found.blocks
+    every = found.blocks if len(found.categories) else []
     of_categories = [every[k] for k in found.categories]
     indicators = np.flatnonzero(~found.is_level)[len(found.numbers) :, None]
     return tuple(tuple(map(int, block)) for block in [*of_categories, *indicators])

@@ -2,20 +2,93 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from sklearn.gaussian_process import kernels as sklearn_kernels
 from sklearn.utils.validation import check_is_fitted
 
-from .. import svgp
-from ..estimators.fitted import attributes
-from ..estimators.fitted.interpretation import Direction, Factor, Summary, Term
-from ..estimators.rows import class_labels, encoding, outputs
-from ..kernels import Columns, LinearTransform
+from ... import svgp
+from ..._backend.types import Floats
+from ...kernels import Columns, LinearTransform
+from ..rows import class_labels, encoding, outputs
+from . import attributes
 
-# A printed summary names this many columns of a factor, and so many directions.
+# A printed summary names this many columns of a factor, and so many directions with as many of their columns.
 _LISTED, _LISTED_DIRECTIONS = 8, 4
 # Inducing points at which the covariance of outputs under a kernel that is not stationary is averaged.
 _POINTS = 50
+
+
+class Direction(NamedTuple):
+    """A linear combination of columns on which a kernel depends.
+
+    Attributes
+    ----------
+    length_scale : float
+        Along the direction, in standard deviations of the columns (of their scaled values).
+    loadings : dict of str to float
+        The weights of the scaled columns, largest first; their squares sum to one.
+    """
+
+    length_scale: float
+    loadings: dict[str, float]
+
+
+class Factor(NamedTuple):
+    """One kernel of distances, or another one, in a product.
+
+    Attributes
+    ----------
+    kernel : str
+        Without its numbers.
+    quantity : str or None
+        What ``by_column`` holds: "length_scale" or "periodicity"; None if the kernel has neither.
+    by_column : dict of str to float
+        In the units of each column that the kernel sees; the shortest in standard deviations of the columns first.
+    directions : tuple of Direction
+        Of a `LinearTransform`, shortest lengthscale first; empty for other kernels. ``by_column`` then holds the
+        lengthscales along the single columns.
+    """
+
+    kernel: str
+    quantity: str | None
+    by_column: dict[str, float]
+    directions: tuple[Direction, ...] = ()
+
+
+class Term(NamedTuple):
+    """One term of a sum of kernels.
+
+    Attributes
+    ----------
+    latent : int or None
+        The latent function that it belongs to; None: all of them share the kernel.
+    amplitude : float or ndarray of shape (n_latent,)
+        Prior standard deviation of the term, in the units of `predict_latent`: the root of its mean variance at the
+        inducing points.
+    factors : tuple of Factor
+    """
+
+    latent: int | None
+    amplitude: float | Floats
+    factors: tuple[Factor, ...]
+
+
+class Summary(NamedTuple):
+    """What was fitted, in the units of X and y: see `NGDSVGPRegressor.summary`."""
+
+    terms: tuple[Term, ...]
+    prior_mean: float | Floats
+    noise: float | Floats | None
+    likelihood: str
+    varies: bool = False
+    output_correlation: Floats | None = None
+    compared: tuple[str, ...] = ()
+    fitted_on: str = "cpu"
+
+    def __repr__(self):
+        return printed(self)
 
 
 def printed(summary):
@@ -24,12 +97,13 @@ def printed(summary):
     name = "Gaussian" if summary.likelihood.startswith("Gaussian(") else summary.likelihood
     noise = "" if summary.noise is None else f", noise {_number(summary.noise)}"
     noise += " (times a factor that varies with X)" if summary.varies else ""
-    lines = [f"{name}: prior mean {_number(summary.prior_mean)}{noise}"]
+    lines, directions = [f"{name}: prior mean {_number(summary.prior_mean)}{noise}"], []
     for term in summary.terms:
         owner = "" if term.latent is None else f"latent function {term.latent}: "
         form = " * ".join(factor.kernel for factor in term.factors) or "constant"
         lines.append(f"  {owner}{form}, amplitude {_number(term.amplitude)}")
-        lines += [f"    {line}" for factor in term.factors if factor.by_column for line in _lines(factor)]
+        lines += [f"    {line}" for factor in term.factors if factor.by_column for line in _lines(factor, directions)]
+    lines += [f"  direction {k}: {_listed(each, _LISTED_DIRECTIONS)}" for k, each in enumerate(directions, 1)]
     if summary.output_correlation is not None:
         rows = "; ".join(" ".join(f"{each:.2f}" for each in row) for row in summary.output_correlation[:_LISTED])
         lines.append(f"  correlation of outputs: {rows}")
@@ -42,19 +116,28 @@ def _number(value):
     return ", ".join(f"{each:.4g}" for each in np.ravel(value))
 
 
-def _lines(factor):
+def _lines(factor, directions):
+    """What is said of one factor; loadings that other factors do not have are added to ``directions``."""
     yield f"{factor.quantity}: {_listed(factor.by_column)}"
-    if factor.directions:
-        yield "directions:"
+    if not factor.directions:
+        return
+    named = {}
     for each in factor.directions[:_LISTED_DIRECTIONS]:
-        yield f"  length_scale {each.length_scale:.4g}: {_listed(each.loadings)}"
-    more = len(factor.directions) - _LISTED_DIRECTIONS
-    if more > 0:
-        yield f"  and {more} more"
+        known = [k for k, loadings in enumerate(directions) if _are_alike(loadings, each.loadings)]
+        if not known:
+            directions.append(each.loadings)
+        named[str(known[0] + 1 if known else len(directions))] = each.length_scale
+    more = len(factor.directions) - len(named)
+    yield f"{factor.quantity} of directions: {_listed(named)}" + (f", and {more} more" if more else "")
 
 
-def _listed(by_column):
-    listed = [f"{name} {value:.4g}" for name, value in list(by_column.items())[:_LISTED]]
+def _are_alike(one, other):
+    """Whether loadings are the same but for rounding."""
+    return one.keys() == other.keys() and np.allclose([one[name] for name in other], list(other.values()), atol=1e-6)
+
+
+def _listed(by_column, most=_LISTED):
+    listed = [f"{name} {value:.4g}" for name, value in list(by_column.items())[:most]]
     more = len(by_column) - len(listed)
     return ", ".join(listed) + (f", and {more} more" if more else "")
 
@@ -78,7 +161,7 @@ def terms_of(kernel, names, units, points, scale, latent=None, n_outputs=None):
     n_outputs : int, optional
         Of correlated outputs, for each of which ``points`` has as many rows.
     """
-    terms = []
+    terms, deviation = [], points.std(0)
     for product in _summands(kernel):
         variance, factors = 1.0, []
         for each, columns in product:
@@ -86,7 +169,7 @@ def terms_of(kernel, names, units, points, scale, latent=None, n_outputs=None):
             variance = variance * each.diag(seen)
             if not isinstance(_base(each), sklearn_kernels.ConstantKernel):
                 columns = np.arange(len(names)) if columns is None else np.asarray(columns)
-                factors.append(_factor(each, [names[i] for i in columns], units[columns]))
+                factors.append(_factor(each, [names[i] for i in columns], units[columns], deviation[columns]))
         variance = np.mean(variance) if n_outputs is None else np.reshape(variance, (n_outputs, -1)).mean(1)
         amplitude = scale * np.sqrt(variance)
         terms.append(Term(latent, float(amplitude) if np.ndim(amplitude) == 0 else amplitude, tuple(factors)))
@@ -141,21 +224,29 @@ def _form(kernel):
     return type(kernel).__name__ + (f"(nu={kernel.nu:g})" if hasattr(kernel, "nu") else "")
 
 
-def _factor(kernel, names, units):
+def _factor(kernel, names, units, deviation):
     form, kernel = _form(kernel), _base(kernel)
     if isinstance(kernel, LinearTransform):
-        return _of_directions(form, kernel, names, units)
+        return _of_directions(form, kernel, names, units, deviation)
     # A periodic kernel's lengthscale has no unit.
     quantity = next((name for name in ("periodicity", "length_scale") if hasattr(kernel, name)), None)
     if quantity is None:
         return Factor(form, None, {})
-    shortest = {}
-    for name, value in zip(names, getattr(kernel, quantity) * units, strict=True):
-        shortest[name] = min(float(value), shortest.get(name, np.inf))
-    return Factor(form, quantity, shortest)
+    values = np.broadcast_to(np.asarray(getattr(kernel, quantity), dtype=float), len(names))
+    return Factor(form, quantity, _by_column(names, values, units, deviation))
 
 
-def _of_directions(form, kernel, names, units):
+def _by_column(names, scaled, units, deviation):
+    """The shortest of each name in the units of X; those that are shortest in deviations of the columns come first."""
+    with np.errstate(divide="ignore"):
+        order = np.argsort(scaled / deviation, kind="stable")
+    found = {}
+    for i in order:
+        found[names[i]] = min(float(scaled[i] * units[i]), found.get(names[i], np.inf))
+    return found
+
+
+def _of_directions(form, kernel, names, units, deviation):
     """The factor of a kernel of linear combinations."""
     inner = _base(kernel.kernel)
     if not hasattr(inner, "length_scale") or hasattr(inner, "periodicity"):
@@ -167,10 +258,8 @@ def _of_directions(form, kernel, names, units):
         loadings = rates[:, k] / (norms[k] or 1.0)
         order = np.argsort(-np.abs(loadings), kind="stable")
         directions.append(Direction(_inverse(norms[k]), {names[i]: float(loadings[i]) for i in order}))
-    by_column = {}
-    for name, rate, unit in zip(names, np.sqrt((rates**2).sum(1)), units, strict=True):
-        by_column[name] = min(_inverse(rate) * unit, by_column.get(name, np.inf))
-    return Factor(form, "length_scale", by_column, tuple(directions))
+    scaled = np.array([_inverse(rate) for rate in np.sqrt((rates**2).sum(1))])
+    return Factor(form, "length_scale", _by_column(names, scaled, units, deviation), tuple(directions))
 
 
 def _inverse(rate):
