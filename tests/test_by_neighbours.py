@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import numpy as np
 import pytest
+from scipy import stats
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, ExpSineSquared, Matern
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
@@ -137,6 +138,20 @@ def test_rows_without_weight_are_no_neighbours(rng):
     ]
     for one, other in zip(*found, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9)
+
+
+def test_judges_know_a_deviation_that_varies(rng):
+    """Errors that are alike near one another have nearly the density under their own deviations; others lose little."""
+    X = rng.uniform(-1.0, 1.0, size=(1500, 2))
+    for deviation in (np.exp(2.0 * X[:, 0]), np.ones(1500)):
+        errors = deviation * rng.normal(size=1500)
+        found, best = (
+            neighbours.of_errors(errors, X, np.ones(1500)).mean(),
+            stats.norm.logpdf(errors, 0.0, deviation).mean(),
+        )
+        assert best - 0.1 < found < best + 0.02
+    assert np.all(np.isfinite(neighbours.of_errors(np.zeros(3), np.ones((3, 2)), np.ones(3))))
+    assert np.all(np.isfinite(neighbours.of_errors(np.ones(1), np.ones((1, 2)), np.ones(1))))
 
 
 @pytest.mark.slow
@@ -376,7 +391,7 @@ def test_the_scale_of_latent_functions_is_found_with_their_lengthscales(rng, mon
     X = rng.normal(size=(200, 3))
     table = svgp.Table(X, ((np.abs(X[:, 0] + 0.3 * X[:, 1]) * 1.5).astype(int) % 3)[None].astype(float), np.ones(200))
     found = refinement.Found(ConstantKernel(1.0) * RBF(1.0), 0.1, 0.0, by_neighbours=Densities(*np.ones((3, 10))))
-    monkeypatch.setattr(search, "best_kernels", lambda *_, **__: (0, [found]))
+    monkeypatch.setattr(search, "best_kernels", lambda *_, **__: [found])
     plan = svgp.Plan(None, Softmax().prepare(table.y, 3), 3, settings=svgp.Settings(svgp.Algorithm(solver="evidence")))
     chosen = svgp.choose_kernel(plan, [table], 0)[1].kernels[0]
     assert chosen.k2.length_scale == 1.0

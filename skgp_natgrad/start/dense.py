@@ -30,8 +30,8 @@ MOST_BY_EVIDENCE = 6000
 _ROWS, _MORE_ROWS, _MORE_LABELS, _NEIGHBOURS = 400, 1000, 2000, 40
 # Fewest rows that train a kernel; most numbers in them, if columns are many; fewest judges of labels.
 _FEWEST_ROWS, _NUMBERS, _FEWEST_JUDGES = 200, 64_000, 1000
-# Kernels of labels that are trained further; and neighbours from which judges are predicted.
-_BEST_OF_LABELS, _NEIGHBOURS_OF_JUDGES = 3, 100
+# Kernels that are trained further, of labels and of measurements; and neighbours from which judges are predicted.
+_BEST_OF_LABELS, _BEST_OF_MEASUREMENTS, _NEIGHBOURS_OF_JUDGES = 3, 2, 100
 # Standard errors by which a kernel of labels must be better untrained than the best that is trained, and by which a
 # kernel must be worse than the best to be excluded by few judges.
 CLEARLY = 2.0
@@ -157,7 +157,8 @@ class _Contest:
         for after, before in sorted(zip(trained, candidates, strict=True), key=lambda pair: -pair[0].densities.mean):
             best.setdefault(form(after.candidate.make), (after, Tried(*before)))
         both = self._on_more_rows, self._on_evidence
-        ways = [way for pair in best.values() for way in zip(both, pair, strict=True)]
+        best = list(best.values())[:_BEST_OF_MEASUREMENTS]
+        ways = [way for pair in best for way in zip(both, pair, strict=True)]
         found = threads.for_each(lambda way: _settled(*way[1][:3], way[0](way[1])), ways)
         return _best_of_close(found, self.judges)
 

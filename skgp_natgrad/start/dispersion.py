@@ -8,6 +8,7 @@ rounded target is at least the variance of rounding (`solve.left_out`).
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -163,7 +164,10 @@ def _of_target(left_out, k, process, logarithms):
     """The `Errors` of the k-th target, and the `_Function` that multiplies its variances, or None."""
     rows = np.flatnonzero(np.isfinite(left_out.error[k]) & (left_out.weight[k] > 0.0))
     of_target = [getattr(left_out, name)[k, rows] for name in ("error", "variance", "weight")]
-    functions, predicted = process.functions(left_out.X[rows], logarithms[rows], of_target[-1])
+    # The logarithm of one error that stands for many rows may say as much of the deviation as theirs, or as one.
+    weights = [of_target[-1], *([np.minimum(of_target[-1], 1.0)] if np.any(of_target[-1] > 1.0) else [])]
+    pairs = [process.functions(left_out.X[rows], logarithms[rows], each) for each in weights]
+    functions, predicted = (list(itertools.chain(*each)) for each in zip(*pairs, strict=True))
     found = _errors.best(*of_target, predicted)
     return found, None if found.process is None else functions[found.process]
 

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy import optimize, special, stats
+from sklearn.neighbors import NearestNeighbors
 
 from .._backend import threads
 from .._backend.device import wide_jit
@@ -30,8 +31,10 @@ _BLOCK_ROWS = 50
 _UNIT = 1024
 # Limits of the factor of the predicted indicators under a softmax; for a good prediction of labels it is near ten.
 _FACTORS = 1e-3, 1e3
-# Limits of the log scale and of the degrees of freedom of a Student-t, which is fitted to standardised errors.
-_SCALES, _DF = (-10.0, 10.0), (3.0, 1e3)
+# Limits of the log scale and of the degrees of freedom of a Student-t, which is fitted to standardised errors, and of
+# the factor of what the nearest of them say of a logarithm; their number, and what keeps logarithms finite.
+_SCALES, _DF, _FACTOR, _FACTORS_OF_NEAR = (-10.0, 10.0), (3.0, 1e3), (0.0, 2.0), (0.0, 0.5)
+_NEAR, _LEAST = 20, 1e-6
 
 
 class Judges(NamedTuple):
@@ -110,7 +113,7 @@ def _on_values(hyperparameters, table, judges, n_neighbours):
     """The `Verdict` on measurements, each predicted from the rows that explain most of its variance.
 
     Densities are means over the targets. The predictions of each target are calibrated, as those of the model will be:
-    a Student-t distribution is fitted to its errors.
+    a Student-t distribution is fitted to its errors, whose deviation may vary with X.
     """
     means, variances = predictions(hyperparameters, table, judges, n_neighbours)
     # The noise variance of a single observation, whatever the row's weight, as in `evidence.held_out_density`.
@@ -120,8 +123,9 @@ def _on_values(hyperparameters, table, judges, n_neighbours):
     errors = table.y[:, judges.index].T - means
     if not np.all(np.isfinite(errors / deviations)):
         return Verdict(np.full(len(judges.index), -np.inf), np.full(len(table.y), np.inf))
-    found = np.mean([of_errors(each) for each in (errors / deviations).T], axis=0) - np.log(deviations[:, 0])
-    return Verdict(found, np.sqrt(np.average(errors**2, axis=0, weights=table.weight[judges.index])))
+    X, weight = table.X[judges.index], table.weight[judges.index]
+    found = np.mean([of_errors(each, X, weight) for each in (errors / deviations).T], axis=0) - np.log(deviations[:, 0])
+    return Verdict(found, np.sqrt(np.average(errors**2, axis=0, weights=weight)))
 
 
 def predictions(hyperparameters, table, judges, n_neighbours):
@@ -203,15 +207,31 @@ def of_neighbours(kernel, x, X):
 covariances = wide_jit(of_neighbours)
 
 
-def of_errors(errors):
-    """Calibrated log densities (B,) of standardised errors (B,)."""
+def of_errors(errors, X, weight):
+    """Calibrated log densities (B,) of standardised errors (B,) at rows X (B, D) of some weights (B,).
+
+    They are those of a Student-t distribution whose deviation varies with X: the logarithm of a squared error is
+    predicted by its mean at the nearest other rows, in place of the process of the model (`dispersion`).
+    """
+    logs, share = np.log(errors**2 + _LEAST), weight / weight.sum()
+    predicted = logs[_near(X)].mean(1) - logs.mean() if len(X) > 1 else np.zeros(1)
 
     def log_densities(at):
-        return stats.t.logpdf(errors, np.exp(at[1]), scale=np.exp(at[0]))
+        log_scale = at[0] + 0.5 * at[2] * predicted
+        return stats.t.logpdf(errors * np.exp(-log_scale), np.exp(at[1])) - log_scale
 
     start = np.clip(np.log(np.median(np.abs(errors)) + np.exp(_SCALES[0])), *_SCALES), np.log(2.0 * _DF[0])
-    found = optimize.minimize(lambda at: -log_densities(at).mean(), start, bounds=(_SCALES, tuple(np.log(_DF))))
-    return log_densities(found.x)
+    bounds = _SCALES, tuple(np.log(_DF)), _FACTOR
+    starts = [(*start, factor) for factor in _FACTORS_OF_NEAR]
+    found = [optimize.minimize(lambda at: -(share @ log_densities(at)), each, bounds=bounds) for each in starts]
+    return log_densities(min(found, key=lambda each: each.fun).x)
+
+
+def _near(X):
+    """The nearest other rows of each row of X (B, D), in deviations of the columns: (B, k)."""
+    deviation = X.std(0)
+    X = X / np.where(deviation > 0.0, deviation, 1.0)
+    return NearestNeighbors(n_neighbors=min(_NEAR, len(X) - 1)).fit(X).kneighbors(return_distance=False)
 
 
 def _of_classes(indicators):

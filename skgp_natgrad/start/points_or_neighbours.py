@@ -164,13 +164,14 @@ def _left_out(neighbours, parameters, points, more_noise):
 
 
 def _density(left_out):
-    """The mean log density of the rows under the best Student-t distribution of errors, averaged over the targets."""
+    """The mean log density of the rows under the best `neighbours.of_errors`, averaged over the targets."""
     found = []
     for k, error in enumerate(left_out.error):
         rows = np.flatnonzero(np.isfinite(error) & (left_out.weight[k] > 0.0))
         if len(rows) < _FEWEST:
             return 0.0
         deviation = np.sqrt(left_out.variance[k, rows])
-        each = of_errors(error[rows] / deviation) - np.log(deviation)
-        found.append(np.average(each, weights=left_out.weight[k, rows]))
+        weight = left_out.weight[k, rows]
+        each = of_errors(error[rows] / deviation, left_out.X[rows], weight) - np.log(deviation)
+        found.append(np.average(each, weights=weight))
     return float(np.mean(found))

@@ -19,7 +19,7 @@ import numpy as np
 from .._backend import threads
 from ..solve.held_out_labels import Densities
 from . import dense, evidence, sizes, turned
-from .candidates import COLUMNS, OF_MEASUREMENTS, matern52, seasonal
+from .candidates import COLUMNS, OF_DENSE, OF_MEASUREMENTS, matern52, seasonal
 from .refinement import Candidate, on_other_splits, raced, refined
 from .scale import MANY_COLUMNS
 from .splits import FEWEST_OUTSIDE, Shuffled, in_order, in_random_order, splits
@@ -120,6 +120,7 @@ def best_kernels(
         return [viewed(*pair, coarse, noises, shortest, blocks) for pair in with_units(tables, in_common_unit)]
 
     views, firsts, n_rows, effort = begun(views_of, rows, may_be_noise=not is_dense)
+    makes = OF_DENSE if is_dense and makes is OF_MEASUREMENTS else makes
     turns = compares and effort.predicts and not (of_labels or tables[0].per_target or rows.is_small(n_rows))
     found = _candidates(views, firsts, rows, n_rows, effort, makes_of(views[0], makes), turns)
     if is_dense:
