@@ -5,7 +5,6 @@ import pickle
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import stats
 from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, ExpSineSquared, Matern, WhiteKernel
@@ -13,7 +12,6 @@ from sklearn.model_selection import GridSearchCV
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels
 from skgp_natgrad.likelihoods import Gaussian
-from skgp_natgrad.start import errors
 
 RNG = np.random.default_rng(0)
 X, NEW = RNG.normal(size=(120, 2)), RNG.normal(size=(40, 2))
@@ -212,12 +210,6 @@ def test_a_tag_of_the_scaling_is_a_kernel_of_scikit_learn():
     both = NGDSVGPRegressor(kernels.Normalized(KERNEL + WhiteKernel(0.2), "common"), optimizer=None).fit(X, Y)
     assert_allclose(both.likelihood_.variance, 0.2)
     assert repr(both.kernel_).endswith("WhiteKernel(noise_level=0.2), 'common')")
-
-
-@pytest.mark.parametrize("df", [3.0, 17.5, np.inf])
-def test_the_density_of_student_t_is_that_of_scipy(df):
-    x = np.linspace(-9.0, 9.0, 50)
-    assert_allclose(errors._log_student_t(x, df), stats.t.logpdf(x, df), rtol=1e-14)
 
 
 @pytest.mark.slow
