@@ -26,8 +26,8 @@ POINTS = 500
 # Neighbours of each row if their number is "auto".
 _NEIGHBOURS = 200
 # Rows that compare both ways, and the gain over few points, in nats a row, that more points would not make up for: 3000
-# points are ahead where it is .15 (kin8nm), and neighbours where it is .3 (protein, power) to 4.5 (bike).
-_ROWS, _GAIN = 2000, 0.25
+# points are ahead where it is .05 (kin8nm), and neighbours where it is .12 (keggdirected: 2.55 in place of 1.76).
+_ROWS, _GAIN = 2000, 0.1
 # With fewer rows nothing is compared.
 _FEWEST = 10
 # The least gain, in nats a row, that is worth twice as many neighbours, with which a row takes three times as long; and
