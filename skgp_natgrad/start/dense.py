@@ -32,13 +32,10 @@ _ROWS, _MORE_ROWS, _MORE_LABELS, _NEIGHBOURS = 400, 1000, 2000, 40
 _FEWEST_ROWS, _NUMBERS, _FEWEST_JUDGES = 200, 64_000, 1000
 # Kernels that are trained further, of labels and of measurements; and neighbours from which judges are predicted.
 _BEST_OF_LABELS, _BEST_OF_MEASUREMENTS, _NEIGHBOURS_OF_JUDGES = 3, 2, 100
-# Standard errors by which a kernel of labels must be better untrained than the best that is trained, and by which a
-# kernel must be worse than the best to be excluded by few judges.
+# Standard errors by which a kernel of labels must be better untrained than the best that is trained.
 CLEARLY = 2.0
-# Kernels of measurements are ranked by few judges. The best are compared with more neighbours, since a hundred are too
-# few for smooth functions; and those of them that are close with all judges: by five hundred, protein's best two
-# kernels differ by hardly more than a standard error. Several of them may be fits of one kernel: on pol the one at the
-# evidence predicts better than the one that neighbours trained, which few judges prefer.
+# Kernels of measurements are ranked by few judges. All compare the best, with more neighbours, since a hundred are too
+# few for smooth functions: by few judges, protein's best two kernels differ by hardly more than a standard error.
 _FEW_JUDGES, _OF_FINALISTS = 500, 200
 # The largest error of a kernel, as a multiple of the smallest one of each target. The density of heavy-tailed errors
 # forgives a few gross ones where the others become tiny: on bike 10.7 in place of 7.7, with an RMSE of .06 in place of
@@ -160,7 +157,7 @@ class _Contest:
         best = list(best.values())[:_BEST_OF_MEASUREMENTS]
         ways = [way for pair in best for way in zip(both, pair, strict=True)]
         found = threads.for_each(lambda way: _settled(*way[1][:3], way[0](way[1])), ways)
-        return _best_of_close(found, self.judges)
+        return _best_of_all(found, self.judges)
 
     def judged(self, index, view, candidate, hyperparameters):
         """The `Tried` of a candidate with these hyperparameters."""
@@ -241,18 +238,13 @@ def _some(judges):
     return judges._replace(index=judges.index[:: -(-len(judges.index) // _FEW_JUDGES)])
 
 
-def _best_of_close(finalists, judges):
-    """Some `Tried` without gross errors, best first; by all judges, if few judges do not exclude the others."""
+def _best_of_all(finalists, judges):
+    """Some `Tried` without gross errors, best first, by all judges."""
 
-    def compared(finalists, judges):
-        def again(each):
-            return _tried(*each[:3], each.candidate.best[0].hyperparameters, judges, _OF_FINALISTS)
+    def again(each):
+        return _tried(*each[:3], each.candidate.best[0].hyperparameters, judges, _OF_FINALISTS)
 
-        return _best_first(_without_gross_errors(threads.for_each(again, finalists)))
-
-    best, *others = compared(finalists, _some(judges))
-    close = [each for each in others if not best.densities.are_larger_than(each.densities, CLEARLY)]
-    return compared([best, *close], judges) if close else [best, *others]
+    return _best_first(_without_gross_errors(threads.for_each(again, finalists)))
 
 
 def _without_gross_errors(tried):

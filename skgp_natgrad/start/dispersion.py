@@ -166,7 +166,8 @@ def _of_target(left_out, k, process, logarithms):
     of_target = [getattr(left_out, name)[k, rows] for name in ("error", "variance", "weight")]
     # The logarithm of one error that stands for many rows may say as much of the deviation as theirs, or as one.
     weights = [of_target[-1], *([np.minimum(of_target[-1], 1.0)] if np.any(of_target[-1] > 1.0) else [])]
-    pairs = [process.functions(left_out.X[rows], logarithms[rows], each) for each in weights]
+    A = process.whitened(left_out.X[rows])
+    pairs = [process.functions(A, logarithms[rows], each) for each in weights]
     functions, predicted = (list(itertools.chain(*each)) for each in zip(*pairs, strict=True))
     found = _errors.best(*of_target, predicted)
     return found, None if found.process is None else functions[found.process]
@@ -218,11 +219,17 @@ class _Process(NamedTuple):
         K = found.kernel(Z)
         return cls(found.kernel, found.noise, Z, in_place.jittered_cholesky(K, _JITTER * np.mean(np.diag(K)))[0])
 
-    def functions(self, X, logarithms, weight):
-        """For each noise the `_Function` of the logarithms (B,), and its prediction (B,) of each from all others."""
+    def whitened(self, X):
+        """The whitened covariances of the points with the rows X (B, D): (M, B)."""
+        return linalg.solve_triangular(self.root, self.kernel(self.Z, X), lower=True)
+
+    def functions(self, A, logarithms, weight):
+        """For each noise the `_Function` of the logarithms (B,), and its prediction (B,) of each from all others.
+
+        ``A`` (M, B) has the whitened covariances of the rows.
+        """
         scale = fit_targets(logarithms[:, None], weight, active=True)
         y = scale.forward(logarithms[:, None])[:, 0]
-        A = linalg.solve_triangular(self.root, self.kernel(self.Z, X), lower=True)
         values, vectors = linalg.eigh((A * weight) @ A.T)
         A = vectors.T @ A
         product, squares = A @ (weight * y), A**2

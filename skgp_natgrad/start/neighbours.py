@@ -33,7 +33,7 @@ _UNIT = 1024
 _FACTORS = 1e-3, 1e3
 # Limits of the log scale and of the degrees of freedom of a Student-t, which is fitted to standardised errors, and of
 # the factor of what the nearest of them say of a logarithm; their number, and what keeps logarithms finite.
-_SCALES, _DF, _FACTOR, _FACTORS_OF_NEAR = (-10.0, 10.0), (3.0, 1e3), (0.0, 2.0), (0.0, 0.5)
+_SCALES, _DF, _FACTOR = (-10.0, 10.0), (3.0, 1e3), (0.0, 2.0)
 _NEAR, _LEAST = 20, 1e-6
 
 
@@ -123,9 +123,9 @@ def _on_values(hyperparameters, table, judges, n_neighbours):
     errors = table.y[:, judges.index].T - means
     if not np.all(np.isfinite(errors / deviations)):
         return Verdict(np.full(len(judges.index), -np.inf), np.full(len(table.y), np.inf))
-    X, weight = table.X[judges.index], table.weight[judges.index]
-    found = np.mean([of_errors(each, X, weight) for each in (errors / deviations).T], axis=0) - np.log(deviations[:, 0])
-    return Verdict(found, np.sqrt(np.average(errors**2, axis=0, weights=weight)))
+    near, weight = nearest_others(table.X[judges.index]), table.weight[judges.index]
+    found = np.mean([of_errors(each, near, weight) for each in (errors / deviations).T], axis=0)
+    return Verdict(found - np.log(deviations[:, 0]), np.sqrt(np.average(errors**2, axis=0, weights=weight)))
 
 
 def predictions(hyperparameters, table, judges, n_neighbours):
@@ -207,28 +207,28 @@ def of_neighbours(kernel, x, X):
 covariances = wide_jit(of_neighbours)
 
 
-def of_errors(errors, X, weight):
-    """Calibrated log densities (B,) of standardised errors (B,) at rows X (B, D) of some weights (B,).
+def of_errors(errors, near, weight):
+    """Calibrated log densities (B,) of standardised errors (B,) of rows with some weights (B,).
 
     They are those of a Student-t distribution whose deviation varies with X: the logarithm of a squared error is
-    predicted by its mean at the nearest other rows, in place of the process of the model (`dispersion`).
+    predicted by its mean at the nearest other rows (B, k), in place of the process of the model (`dispersion`).
     """
     logs, share = np.log(errors**2 + _LEAST), weight / weight.sum()
-    predicted = logs[_near(X)].mean(1) - logs.mean() if len(X) > 1 else np.zeros(1)
+    predicted = logs[near].mean(1) - logs.mean() if near.size else np.zeros(len(logs))
 
     def log_densities(at):
         log_scale = at[0] + 0.5 * at[2] * predicted
         return stats.t.logpdf(errors * np.exp(-log_scale), np.exp(at[1])) - log_scale
 
-    start = np.clip(np.log(np.median(np.abs(errors)) + np.exp(_SCALES[0])), *_SCALES), np.log(2.0 * _DF[0])
+    start = np.clip(np.log(np.median(np.abs(errors)) + np.exp(_SCALES[0])), *_SCALES), np.log(2.0 * _DF[0]), 0.5
     bounds = _SCALES, tuple(np.log(_DF)), _FACTOR
-    starts = [(*start, factor) for factor in _FACTORS_OF_NEAR]
-    found = [optimize.minimize(lambda at: -(share @ log_densities(at)), each, bounds=bounds) for each in starts]
-    return log_densities(min(found, key=lambda each: each.fun).x)
+    return log_densities(optimize.minimize(lambda at: -(share @ log_densities(at)), start, bounds=bounds).x)
 
 
-def _near(X):
-    """The nearest other rows of each row of X (B, D), in deviations of the columns: (B, k)."""
+def nearest_others(X):
+    """The nearest other rows of each row of X (B, D), in deviations of the columns: (B, k); no columns for one row."""
+    if len(X) == 1:
+        return np.zeros((1, 0), int)
     deviation = X.std(0)
     X = X / np.where(deviation > 0.0, deviation, 1.0)
     return NearestNeighbors(n_neighbors=min(_NEAR, len(X) - 1)).fit(X).kneighbors(return_distance=False)

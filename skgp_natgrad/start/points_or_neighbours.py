@@ -18,7 +18,7 @@ from ..solve.system import weights_of
 from ..training.long_table import AnyTable
 from ..training.shares import by_parts, gathered
 from . import sizes
-from .neighbours import of_errors
+from .neighbours import nearest_others, of_errors
 from .state import Result
 
 # Inducing points of a model that predicts from neighbours, for everything else that needs a q.
@@ -172,6 +172,6 @@ def _density(left_out):
             return 0.0
         deviation = np.sqrt(left_out.variance[k, rows])
         weight = left_out.weight[k, rows]
-        each = of_errors(error[rows] / deviation, left_out.X[rows], weight) - np.log(deviation)
+        each = of_errors(error[rows] / deviation, nearest_others(left_out.X[rows]), weight) - np.log(deviation)
         found.append(np.average(each, weights=weight))
     return float(np.mean(found))
