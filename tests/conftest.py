@@ -40,17 +40,10 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import kernels, likelihoods
 from skgp_natgrad._backend import notices, programs
+from skgp_natgrad.choose import dense, search, turned
 from skgp_natgrad.solve import left_out, noise_search
 from skgp_natgrad.solve.system import prior_of, sums_of
-from skgp_natgrad.start import (
-    choice,
-    dense,
-    kernel_of_labels,
-    points_or_neighbours,
-    search,
-    sizes,
-    turned,
-)
+from skgp_natgrad.start import choice, kernel_of_labels, points_or_neighbours, sizes
 from skgp_natgrad.variational import gaussian
 from skgp_natgrad.variational import model as model_parts
 from skgp_natgrad.variational.bases import BASES

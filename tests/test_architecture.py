@@ -29,6 +29,7 @@ FLOORS = [
     "estimators/arguments",
     "svgp",
     "start",
+    "choose",
     "solve",
     "training",
     "step",
@@ -131,7 +132,7 @@ KNOWN_TO_ESTIMATORS = {
     "objectives",
     "priors",
     "_backend",
-    "start/scale",
+    "choose/scale",
     "training",
 }
 ONLY_IN_TRAINING = {"schedules", "checkpoint", "checkpoint_file", "shares", "__init__"}

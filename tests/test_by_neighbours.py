@@ -12,23 +12,13 @@ from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
 from skgp_natgrad._backend import device
 from skgp_natgrad._backend.flat import flat, rebuilt
 from skgp_natgrad._backend.repeated import groups
+from skgp_natgrad.choose import by_neighbours, candidates, dense, evidence, neighbours, refinement, search, turned
+from skgp_natgrad.choose.candidates import laplacian, matern12, matern52, matern52_and_linear, rough_and_smooth
+from skgp_natgrad.choose.splits import Shuffled, in_random_order
+from skgp_natgrad.choose.view import View
 from skgp_natgrad.kernels import LinearTransform, from_sklearn
 from skgp_natgrad.likelihoods import Softmax
 from skgp_natgrad.solve.held_out_labels import Densities
-from skgp_natgrad.start import (
-    by_neighbours,
-    candidates,
-    dense,
-    evidence,
-    neighbours,
-    refinement,
-    search,
-    sizes,
-    turned,
-)
-from skgp_natgrad.start.candidates import laplacian, matern12, matern52, matern52_and_linear, rough_and_smooth
-from skgp_natgrad.start.splits import Shuffled, in_random_order
-from skgp_natgrad.start.view import View
 
 KERNELS = matern52, matern12, rough_and_smooth, matern52_and_linear, laplacian
 pytestmark = pytest.mark.usefixtures("x64")
@@ -228,7 +218,7 @@ def dense_table(rng, n_rows):
 @pytest.mark.parametrize("known", [False, True])
 def test_a_given_kernel_is_trained_in_a_dense_table(rng, monkeypatch, known):
     """The evidence of few rows takes the waves for noise; bounds and what is fixed hold."""
-    monkeypatch.setattr(sizes, "EVIDENCE_ROWS", 60)
+    monkeypatch.setattr(evidence, "ROWS", 60)
     monkeypatch.setattr(dense, "MOST_BY_EVIDENCE", 300)
     X, truth = dense_table(rng, 1500)
     y = truth + 0.05 * rng.normal(size=1500)
@@ -245,7 +235,7 @@ def test_a_given_kernel_is_trained_in_a_dense_table(rng, monkeypatch, known):
 
 
 def test_kernels_of_several_targets_are_trained_by_their_own(rng, monkeypatch):
-    monkeypatch.setattr(sizes, "EVIDENCE_ROWS", 60)
+    monkeypatch.setattr(evidence, "ROWS", 60)
     monkeypatch.setattr(dense, "MOST_BY_EVIDENCE", 300)
     X, wavy = dense_table(rng, 1000)
     y = np.column_stack([X[:, 0], wavy]) + 0.05 * rng.normal(size=(1000, 2))
@@ -259,7 +249,7 @@ def test_kernels_of_several_targets_are_trained_by_their_own(rng, monkeypatch):
 def trained_to_an_eighth(monkeypatch):
     """Neighbours train given kernels to lengthscales of 1/8; a list of what they were given."""
     monkeypatch.setattr(dense, "MOST_BY_EVIDENCE", 100)
-    monkeypatch.setattr(sizes, "EVIDENCE_ROWS", 60)
+    monkeypatch.setattr(evidence, "ROWS", 60)
     given = []
 
     def trained(start, bounds, table, rows, n_evidence, of_labels, others):
@@ -542,7 +532,7 @@ def test_the_error_of_judges_is_that_of_the_exact_process(rng):
 
 def test_directions_of_many_measurements_are_found_beside_repeated_and_constant_columns(rng, monkeypatch):
     """Two targets that change along one combination of columns; weights, copies of rows, a constant column."""
-    monkeypatch.setattr(sizes, "EVIDENCE_ROWS", 200)
+    monkeypatch.setattr(evidence, "ROWS", 200)
     monkeypatch.setattr(turned, "COLUMNS", (3, 60))
     for name, fewer in {"MOST_BY_EVIDENCE": 300, "_MORE_ROWS": 200}.items():
         monkeypatch.setattr(dense, name, fewer)

@@ -6,8 +6,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad.choose.scale import fit_scale, snapped, spans_of_rounding
 from skgp_natgrad.estimators.rows import inputs
-from skgp_natgrad.start.scale import fit_scale, snapped, spans_of_rounding
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

@@ -10,10 +10,11 @@ from scipy.stats import multivariate_normal, norm
 from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern, WhiteKernel
 
 from skgp_natgrad import NGDSVGPRegressor, kernels, metrics, predictive_distribution, svgp
+from skgp_natgrad.choose import evidence
+from skgp_natgrad.choose.scale import Scale
 from skgp_natgrad.kernels import Columns, Coregionalization
 from skgp_natgrad.likelihoods import Gaussian
-from skgp_natgrad.start import coregionalization, evidence
-from skgp_natgrad.start.scale import Scale
+from skgp_natgrad.start import coregionalization
 
 W, KAPPA = np.array([[0.9, 0.3], [-0.7, 0.8], [0.4, 0.1]]), np.array([0.2, 0.1, 0.5])
 B = W @ W.T + np.diag(KAPPA)
@@ -95,7 +96,7 @@ def test_rows_of_a_sparse_output_are_among_those_of_the_evidence():
     table = svgp.Table(np.arange(5000.0)[:, None], y, np.ones(5000))
     some = coregionalization._some_rows(table, np.random.RandomState(0))
     assert np.sum(~np.isnan(some.y[1])) == 50
-    assert np.sum(~np.isnan(some.y)) <= coregionalization.EVIDENCE_ROWS
+    assert np.sum(~np.isnan(some.y)) <= evidence.ROWS
 
 
 def test_a_template_and_wrong_sizes_are_refused():

@@ -14,14 +14,15 @@ from sklearn.metrics import log_loss
 
 from skgp_natgrad import Constant, NGDSVGPClassifier, NGDSVGPRegressor, svgp
 from skgp_natgrad._backend import memory, placement
+from skgp_natgrad.choose import search, targets
+from skgp_natgrad.choose.candidates import OF_LABELS, laplacian, seasonal
+from skgp_natgrad.choose.periods import season, seasons
+from skgp_natgrad.choose.scale import NormalScores
+from skgp_natgrad.choose.view import NOISE_BOUNDS, NOISE_BOUNDS_OF_LABELS, View
 from skgp_natgrad.kernels import Laplacian
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, RobustMax, Softmax, StudentT
 from skgp_natgrad.prediction import calibration, posterior
-from skgp_natgrad.start import search, sizes, targets
-from skgp_natgrad.start.candidates import OF_LABELS, laplacian, seasonal
-from skgp_natgrad.start.periods import season, seasons
-from skgp_natgrad.start.scale import NormalScores
-from skgp_natgrad.start.view import NOISE_BOUNDS, NOISE_BOUNDS_OF_LABELS, View
+from skgp_natgrad.start import sizes
 from skgp_natgrad.training.batches import Table
 
 

@@ -7,11 +7,11 @@ from scipy.special import expit
 from sklearn.gaussian_process.kernels import RBF, Matern
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad.choose.scale import fit_normal_scores
 from skgp_natgrad.kernels import Columns
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.prediction import evaluate
 from skgp_natgrad.prediction.gradients import gradients, target_moments
-from skgp_natgrad.start.scale import fit_normal_scores
 
 from .test_prediction import EVERY_KERNEL, conditioned
 

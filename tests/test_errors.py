@@ -16,14 +16,15 @@ from sklearn.gaussian_process.kernels import (
 )
 
 from skgp_natgrad import NGDSVGPRegressor, svgp
+from skgp_natgrad.choose import evidence, search
+from skgp_natgrad.choose.candidates import matern52
+from skgp_natgrad.choose.view import View
 from skgp_natgrad.kernels import Columns
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.solve import closed_form
 from skgp_natgrad.solve.left_out import rounding_width
-from skgp_natgrad.start import dispersion, evidence, few_rows, search
+from skgp_natgrad.start import dispersion, few_rows
 from skgp_natgrad.start import errors as errors_of
-from skgp_natgrad.start.candidates import matern52
-from skgp_natgrad.start.view import View
 
 # -- the width of a rounding ---------------------------------------------------------------------
 

@@ -9,10 +9,10 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Ma
 
 from skgp_natgrad import kernels
 from skgp_natgrad._backend.flat import flat, turning_back
-from skgp_natgrad.start import evidence, minimum
-from skgp_natgrad.start.candidates import OF_LABELS, laplacian, rough_and_smooth, rough_to_linear
-from skgp_natgrad.start.evidence import Hyperparameters
-from skgp_natgrad.start.view import weak_prior
+from skgp_natgrad.choose import evidence, minimum
+from skgp_natgrad.choose.candidates import OF_LABELS, laplacian, rough_and_smooth, rough_to_linear
+from skgp_natgrad.choose.evidence import Hyperparameters
+from skgp_natgrad.choose.view import weak_prior
 from skgp_natgrad.training.batches import Table
 
 pytestmark = pytest.mark.usefixtures("x64")

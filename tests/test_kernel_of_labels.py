@@ -7,9 +7,9 @@ from scipy.special import log_softmax
 from sklearn.gaussian_process.kernels import Product, Sum
 
 from skgp_natgrad import NGDSVGPClassifier
+from skgp_natgrad.choose.candidates import OF_LABELS
 from skgp_natgrad.solve.held_out_labels import Densities
 from skgp_natgrad.start import kernel_of_labels
-from skgp_natgrad.start.candidates import OF_LABELS
 
 pytestmark = pytest.mark.usefixtures("x64")
 

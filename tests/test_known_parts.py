@@ -14,9 +14,9 @@ from sklearn.metrics import r2_score
 from sklearn.model_selection import cross_val_score, cross_validate
 
 from skgp_natgrad import NGDSVGPRegressor, likelihoods, svgp
+from skgp_natgrad.choose import evidence, targets
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.metrics import DistributionScorer, nlpd_scorer
-from skgp_natgrad.start import evidence, targets
 
 from .conftest import all_likelihoods, targets_for
 from .test_evidence import hyperparameters_of

@@ -17,13 +17,13 @@ from sklearn.preprocessing import OneHotEncoder
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels, likelihoods, svgp
 from skgp_natgrad._backend import notices
 from skgp_natgrad._backend.flat import flat
+from skgp_natgrad.choose import scale as scaling
+from skgp_natgrad.choose import view as views
+from skgp_natgrad.choose.candidates import laplacian, matern52, matern52_and_linear, rough_and_smooth
+from skgp_natgrad.choose.effects import with_few_levels
 from skgp_natgrad.estimators.rows import encoding
 from skgp_natgrad.kernels.tied import Tied
 from skgp_natgrad.neighbours.rates import rates
-from skgp_natgrad.start import scale as scaling
-from skgp_natgrad.start import view as views
-from skgp_natgrad.start.candidates import laplacian, matern52, matern52_and_linear, rough_and_smooth
-from skgp_natgrad.start.effects import with_few_levels
 
 KNOWN, NEW = ["a", "b", "c", "d"], ["p", "q", "r", "s", "t"]
 

@@ -11,6 +11,8 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
 
 from skgp_natgrad import NGDSVGPRegressor, kernels, likelihoods, svgp
+from skgp_natgrad.choose import evidence
+from skgp_natgrad.choose.scale import Scale
 from skgp_natgrad.estimators.fitted.hyperparameters import (
     at_bounds,
     in_units_of_model,
@@ -22,8 +24,6 @@ from skgp_natgrad.kernels import Columns, LinearTransform
 from skgp_natgrad.kernels.base import is_signed
 from skgp_natgrad.kernels.columns import by_position, on_blocks
 from skgp_natgrad.neighbours.rates import rates
-from skgp_natgrad.start import evidence
-from skgp_natgrad.start.scale import Scale
 
 MATRIX = [[0.5, -1.0], [0.3, 0.4], [-0.7, 0.2]]
 EXPRESSIONS = [

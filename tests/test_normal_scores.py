@@ -6,7 +6,7 @@ from scipy.stats import norm
 from sklearn.preprocessing import QuantileTransformer
 
 from skgp_natgrad import NGDSVGPRegressor
-from skgp_natgrad.start.scale import fit_normal_scores
+from skgp_natgrad.choose.scale import fit_normal_scores
 
 
 def test_equal_those_of_ranks_up_to_scale(rng):

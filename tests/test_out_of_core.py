@@ -14,14 +14,15 @@ from sklearn.gaussian_process.kernels import RBF, DotProduct
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, likelihoods, svgp
 from skgp_natgrad._backend import rows as rows_module
 from skgp_natgrad._backend.rows import filled_up, is_file_like, rows_of
+from skgp_natgrad.choose import evidence
+from skgp_natgrad.choose.scale import Moments, fit_scale
 from skgp_natgrad.estimators.arguments import reading
 from skgp_natgrad.estimators.predictions import by_blocks
 from skgp_natgrad.estimators.rows import long_tables
 from skgp_natgrad.estimators.rows.inputs import Targets
 from skgp_natgrad.solve import closed_form, mean_system, system
-from skgp_natgrad.start import inducing_points, sizes, state
+from skgp_natgrad.start import inducing_points, state
 from skgp_natgrad.start.routes.one_step import OneStep
-from skgp_natgrad.start.scale import Moments, fit_scale
 from skgp_natgrad.training import batches, checkpoint, long_table, windows
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -436,7 +437,7 @@ class Made:
 def test_memory_does_not_grow_with_the_rows(monkeypatch, solver):
     monkeypatch.setattr(rows_module, "BLOCK_ROWS", 256)
     monkeypatch.setattr(rows_module, "WINDOW_ROWS", 2048)
-    monkeypatch.setattr(sizes, "EVIDENCE_ROWS", 100)
+    monkeypatch.setattr(evidence, "ROWS", 100)
     monkeypatch.setattr(OneStep, "batch_size", 100)
     # The process of deviations that vary with X has five hundred points of its own.
     model = NGDSVGPRegressor(RBF(), n_inducing=8, random_state=0, solver=solver, calibrate=False)

@@ -9,10 +9,11 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.metrics import log_loss
 
 from skgp_natgrad import NGDSVGPClassifier, svgp
+from skgp_natgrad.choose import dense, refinement, search, targets, view
+from skgp_natgrad.choose.splits import Shuffled, in_random_order
 from skgp_natgrad.likelihoods import Softmax
 from skgp_natgrad.solve import held_out_labels
-from skgp_natgrad.start import choice, dense, kernel_of_labels, refinement, search, targets, view
-from skgp_natgrad.start.splits import Shuffled, in_random_order
+from skgp_natgrad.start import choice, kernel_of_labels
 from skgp_natgrad.training.batches import Table
 
 pytestmark = pytest.mark.usefixtures("x64")

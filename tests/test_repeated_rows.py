@@ -11,13 +11,14 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
 from skgp_natgrad._backend import repeated
+from skgp_natgrad.choose import evidence
+from skgp_natgrad.choose.splits import Shuffled, in_random_order, merged
 from skgp_natgrad.estimators.fitted import outcome
 from skgp_natgrad.likelihoods import Gaussian
 from skgp_natgrad.prediction.calibration import Average
 from skgp_natgrad.solve import closed_form, common_covariance, held_out_labels
 from skgp_natgrad.solve.left_out import drawn
-from skgp_natgrad.start import choice, sizes
-from skgp_natgrad.start.splits import Shuffled, in_random_order, merged
+from skgp_natgrad.start import choice
 
 from .conftest import left_out_density, on_points
 
@@ -145,7 +146,7 @@ def test_rows_that_are_not_merged_are_no_more_than_were_asked_for(rng, given, me
     table = svgp.Table(X, rng.normal(size=(1, 3000)), np.ones(3000), **given)
     shuffled = Shuffled(*in_random_order(table, np.random.RandomState(0), merges))
     rows = choice._rows_of_evidence(table, shuffled)
-    assert rows.n_rows == sizes.EVIDENCE_ROWS
+    assert rows.n_rows == evidence.ROWS
     assert len(np.unique(rows.X)) == 3
     assert merges is False or shuffled.merged(table, 250).n_rows == 250
     plain = table._replace(known=None)

@@ -11,9 +11,9 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, ExpSineSquared, RationalQuadratic
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad.choose.periods import likely_periods
 from skgp_natgrad.kernels import Columns
 from skgp_natgrad.likelihoods import Gaussian
-from skgp_natgrad.start.periods import likely_periods
 
 NOISE = 0.1
 

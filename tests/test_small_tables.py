@@ -9,13 +9,14 @@ from sklearn.linear_model import BayesianRidge, LogisticRegression
 from sklearn.metrics import log_loss
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
+from skgp_natgrad.choose import search, targets
+from skgp_natgrad.choose.candidates import OF_MEASUREMENTS
+from skgp_natgrad.choose.refinement import Found
+from skgp_natgrad.choose.splits import FEWEST_OUTSIDE, Shuffled, in_random_order, splits
+from skgp_natgrad.choose.view import NOISE_BOUNDS, weak_prior
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, RobustMax, Softmax
 from skgp_natgrad.prediction import calibration
-from skgp_natgrad.start import few_rows, search, targets
-from skgp_natgrad.start.candidates import OF_MEASUREMENTS
-from skgp_natgrad.start.refinement import Found
-from skgp_natgrad.start.splits import FEWEST_OUTSIDE, Shuffled, in_random_order, splits
-from skgp_natgrad.start.view import NOISE_BOUNDS, weak_prior
+from skgp_natgrad.start import few_rows
 from skgp_natgrad.training.batches import Table
 
 pytestmark = pytest.mark.usefixtures("x64")

@@ -14,8 +14,8 @@ from numpy.testing import assert_array_equal
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad._backend import device, threads
+from skgp_natgrad.choose.candidates import OF_LABELS
 from skgp_natgrad.start import kernel_of_labels
-from skgp_natgrad.start.candidates import OF_LABELS
 
 
 def test_threads_compute_in_the_scope_of_the_caller():

@@ -11,11 +11,11 @@ from sklearn.model_selection import train_test_split
 
 from skgp_natgrad import NGDSVGPRegressor, svgp
 from skgp_natgrad._backend.flat import flat
-from skgp_natgrad.start import covariances, evidence, search, turned
-from skgp_natgrad.start.candidates import laplacian, matern12, matern52, rough_and_smooth
-from skgp_natgrad.start.splits import Split
-from skgp_natgrad.start.turned import TurnedView
-from skgp_natgrad.start.view import View
+from skgp_natgrad.choose import covariances, evidence, search, turned
+from skgp_natgrad.choose.candidates import laplacian, matern12, matern52, rough_and_smooth
+from skgp_natgrad.choose.splits import Split
+from skgp_natgrad.choose.turned import TurnedView
+from skgp_natgrad.choose.view import View
 
 pytestmark = pytest.mark.usefixtures("x64")
 

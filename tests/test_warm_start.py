@@ -15,10 +15,10 @@ from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
+from skgp_natgrad.choose import restarts
 from skgp_natgrad.estimators.fitted.attributes import model_of
 from skgp_natgrad.likelihoods import Bernoulli, Gaussian, Ordinal, StudentT
 from skgp_natgrad.priors import LogNormal
-from skgp_natgrad.start import restarts
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

@@ -8,10 +8,10 @@ from sklearn.linear_model import LogisticRegressionCV, RidgeCV
 from sklearn.metrics import log_loss
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, kernels, svgp
-from skgp_natgrad.start import covariances, evidence
-from skgp_natgrad.start.candidates import matern52
-from skgp_natgrad.start.view import View
-from skgp_natgrad.start.wide import WideView, matern52_and_linear, viewed
+from skgp_natgrad.choose import covariances, evidence
+from skgp_natgrad.choose.candidates import matern52
+from skgp_natgrad.choose.view import View
+from skgp_natgrad.choose.wide import WideView, matern52_and_linear, viewed
 
 
 def table_of(n_rows, n_columns, seed=0):

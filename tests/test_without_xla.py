@@ -8,8 +8,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Ex
 
 from skgp_natgrad import kernels
 from skgp_natgrad._backend.flat import flat, rebuilt
-from skgp_natgrad.start import without_xla
-from skgp_natgrad.start.covariances import Compiled, covariance_of, programs_of
+from skgp_natgrad.choose import without_xla
+from skgp_natgrad.choose.covariances import Compiled, covariance_of, programs_of
 
 LENGTHS = [0.7, 1.9, 3.0]
 KERNELS = {

@@ -15,13 +15,13 @@ from .. import kernels as _kernels
 from .. import priors
 from .._backend import threads
 from .._backend.flat import flat, rebuilt
+from ..choose.candidates import matern52
+from ..choose.minimum import TO_THE_END, minimised
+from ..choose.targets import multiplied
+from ..choose.wide import viewed
 from ..solve import newton
 from . import sizes
-from .candidates import matern52
-from .minimum import TO_THE_END, minimised
 from .state import init, specification
-from .targets import multiplied
-from .wide import viewed
 
 # Rows that the search uses.
 _ROWS = 2000

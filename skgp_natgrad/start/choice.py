@@ -14,16 +14,17 @@ from .. import priors
 from .._backend import processes, threads
 from .._backend.device import quick_jit
 from .._backend.flat import flat, rebuilt
+from ..choose import dense, evidence, search, targets, view
+from ..choose.candidates import OF_LABELS, OF_MEASUREMENTS, OF_STEPS
+from ..choose.evidence import Hyperparameters
+from ..choose.refinement import leading
+from ..choose.restarts import Starts, is_periodic
+from ..choose.splits import Shuffled, in_random_order, merged
 from ..kernels import algebra, nugget
 from ..solve import closed_form
 from ..training.shares import agreed, gathered
-from . import by_bound, dense, evidence, few_labels, few_rows, kernel_of_labels, places, search, sizes, targets, view
-from .candidates import OF_LABELS, OF_MEASUREMENTS, OF_STEPS
-from .evidence import Hyperparameters
+from . import by_bound, few_labels, few_rows, kernel_of_labels, places, sizes
 from .plan import sized
-from .refinement import leading
-from .restarts import Starts, is_periodic
-from .splits import Shuffled, in_random_order, merged
 from .state import init, specification
 
 # The best kernels are compared by the solution on many rows (those of large tables by neighbours): at most so many
@@ -315,7 +316,7 @@ def _prior_and_slope(at, found, values, of_kernel, k):
 
 def _rows_of_evidence(table, order):
     """Some rows of a table; rows that will be merged are included all together or not at all."""
-    return table.rows(np.sort(order.first(sizes.EVIDENCE_ROWS)[:_ROWS]))
+    return table.rows(np.sort(order.first(evidence.ROWS)[:_ROWS]))
 
 
 def _whole(plan, table, order):
@@ -331,7 +332,7 @@ def _whole(plan, table, order):
 def _trained(starts, start, bounds, table, order, of_labels):
     """The hyperparameters that neighbours train, if they are clearly better."""
     with threads.single_threaded(0):
-        return dense.trained(start, bounds, table, order, sizes.EVIDENCE_ROWS, of_labels, starts.structured())
+        return dense.trained(start, bounds, table, order, evidence.ROWS, of_labels, starts.structured())
 
 
 def _of_labels(plan, table, random_state):

@@ -22,17 +22,16 @@ from .. import kernels as _kernels
 from .._backend.device import computation
 from .._backend.flat import flat
 from .._backend.types import Floats, Seed
+from ..choose import evidence, targets
+from ..choose.evidence import Hyperparameters
+from ..choose.minimum import TO_THE_END
+from ..choose.splits import merged
 from ..kernels import Columns, Coregionalization
 from ..kernels.base import Inputs
 from ..kernels.columns import positions
 from ..kernels.coregionalization import JaxCoregionalization
 from ..training.batches import Table
-from . import evidence, targets
-from .evidence import Hyperparameters
-from .minimum import TO_THE_END
 from .plan import Plan
-from .sizes import EVIDENCE_ROWS
-from .splits import merged
 
 # The prior deviation of an output's log noise from that of all, and the prior's exponent of the sine of an angle. With
 # next to no values of an output the evidence alone finds no noise and a perfect correlation.
@@ -184,10 +183,10 @@ def _some_rows(table, random_state):
     """
     order = random_state.permutation(np.flatnonzero(table.weight > 0.0))
     seen = ~np.isnan(table.y[:, order])
-    first = [np.flatnonzero(seen[k])[: EVIDENCE_ROWS // len(seen)] for k in np.argsort(seen.sum(1), kind="stable")]
+    first = [np.flatnonzero(seen[k])[: evidence.ROWS // len(seen)] for k in np.argsort(seen.sum(1), kind="stable")]
     order = order[list(dict.fromkeys(np.concatenate([*first, np.arange(len(order))]).tolist()))]
     n_seen = np.cumsum((~np.isnan(table.y[:, order])).sum(0))
-    return table.rows(np.sort(order[: max(np.searchsorted(n_seen, EVIDENCE_ROWS, side="right"), 1)]))
+    return table.rows(np.sort(order[: max(np.searchsorted(n_seen, evidence.ROWS, side="right"), 1)]))
 
 
 def _first(kernel, noise, table, between):

@@ -20,6 +20,9 @@ from .._backend import device as _device
 from .._backend import in_place, threads
 from .._backend.rows import filled_up
 from .._backend.types import Seed
+from ..choose.candidates import of_log_errors
+from ..choose.refinement import fitted_kernel
+from ..choose.scale import fit_targets
 from ..prediction.dispersion import Dispersion
 from ..prediction.errors import MixtureErrors
 from ..prediction.model import Model, predict
@@ -30,10 +33,7 @@ from ..training.long_table import AnyTable
 from ..variational.points import Masks, Points
 from . import errors as _errors
 from . import sizes
-from .candidates import of_log_errors
 from .plan import Plan
-from .refinement import fitted_kernel
-from .scale import fit_targets
 from .state import Result
 
 # The fewest rows for a dispersion, the rows of the evidence, and the points of the process, at most.

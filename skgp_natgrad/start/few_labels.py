@@ -21,12 +21,13 @@ import numpy as np
 from .. import kernels as _kernels
 from .._backend import threads
 from .._backend.repeated import contradicted, n_observations
+from ..choose import targets
+from ..choose.candidates import matern52
+from ..choose.view import View
 from ..prediction.calibration import log_densities
 from ..solve import class_labels, held_out_labels
-from . import kernel_of_labels, targets
-from .candidates import matern52
+from . import kernel_of_labels
 from .state import init
-from .view import View
 
 # Hyperparameters are averaged over where fewer labels than this, as `n_judging` counts them, would judge kernels.
 MOST = 25

@@ -26,6 +26,10 @@ from scipy import special, stats
 from .. import kernels as _kernels
 from .._backend.flat import flat, rebuilt
 from .._backend.repeated import at_most_one, contradicted, grouped, n_observations
+from ..choose import covariances, targets
+from ..choose.candidates import matern52
+from ..choose.restarts import is_periodic, places
+from ..choose.wide import viewed
 from ..kernels.algebra import multiplied, room
 from ..kernels.base import Kernel
 from ..likelihoods import Gaussian
@@ -33,11 +37,7 @@ from ..prediction.dispersion import Dispersion
 from ..prediction.errors import StudentErrors
 from ..prediction.posterior import Posterior
 from ..solve.held_out_labels import Densities
-from . import covariances, targets
-from .candidates import matern52
 from .plan import Plan
-from .restarts import is_periodic, places
-from .wide import viewed
 
 # Fewer rows than the first number are averaged over; with at least the second, kernels are compared as well.
 MOST, FEWEST_OF_KERNELS = 100, 20

@@ -21,13 +21,14 @@ import numpy as np
 from .._backend import device as _device
 from .._backend import threads
 from .._backend.types import Floats
+from ..choose import evidence, targets
 from ..kernels.base import Kernel
 from ..likelihoods import Likelihood
 from ..solve import closed_form, exact, newton
 from ..training.batches import Table
 from ..variational.model import Constants, Parameters
 from ..variational.points import Masks, Points
-from . import evidence, inducing_points, targets
+from . import inducing_points
 from .plan import Plan
 from .state import Previous, common_kernel, specification
 

@@ -18,17 +18,17 @@ import numpy as np
 
 from .. import kernels as _kernels
 from .._backend import threads
+from ..choose import dense, evidence, search, targets
+from ..choose.candidates import OF_LABELS
+from ..choose.refinement import raced, refined
+from ..choose.splits import Shuffled, in_random_order, splits
+from ..choose.targets import standardised
+from ..choose.view import NOISE_BOUNDS_OF_LABELS
+from ..choose.wide import viewed
 from ..solve import class_labels
 from ..solve.held_out_labels import Densities
-from . import dense, search, sizes, targets
-from .candidates import OF_LABELS
 from .plan import Plan
-from .refinement import raced, refined
-from .splits import Shuffled, in_random_order, splits
 from .state import init
-from .targets import standardised
-from .view import NOISE_BOUNDS_OF_LABELS
-from .wide import viewed
 
 # Rows whose labels are predicted and held out, the share of the latter, and the inducing points.
 _ROWS, HELD_OUT, _POINTS = 4000, 0.45, 800
@@ -86,7 +86,7 @@ class _Candidates:
 
     def rows(self, index):
         """Rows that set the final hyperparameters under a scaling; of rare classes they have a larger share."""
-        return standardised(self._rows.evenly_merged(self.views[index].table, sizes.EVIDENCE_ROWS))
+        return standardised(self._rows.evenly_merged(self.views[index].table, evidence.ROWS))
 
     def each_form(self, index):
         """A candidate of each form under a scaling."""

@@ -24,12 +24,13 @@ from sklearn.gaussian_process.kernels import ConstantKernel
 
 from .. import kernels as _kernels
 from .._backend.repeated import grouped, in_rows
+from ..choose import evidence, targets
+from ..choose.candidates import matern52
+from ..choose.minimum import TO_THE_END
+from ..choose.splits import Shuffled, in_random_order, merged
+from ..choose.wide import viewed
 from ..kernels import nugget
-from . import evidence, sizes, targets
-from .candidates import matern52
-from .minimum import TO_THE_END
-from .splits import Shuffled, in_random_order, merged
-from .wide import viewed
+from . import sizes
 
 # Different X whose evidence is compared.
 _PLACES = 400

@@ -12,13 +12,13 @@ import jax
 import numpy as np
 
 from .._backend import placement, processes
+from ..choose.neighbours import nearest_others, of_errors
 from ..neighbours import Neighbours
 from ..solve import closed_form
 from ..solve.system import weights_of
 from ..training.long_table import AnyTable
 from ..training.shares import by_parts, gathered
 from . import sizes
-from .neighbours import nearest_others, of_errors
 from .state import Result
 
 # Inducing points of a model that predicts from neighbours, for everything else that needs a q.

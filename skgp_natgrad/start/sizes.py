@@ -16,8 +16,6 @@ from .._backend import memory
 from ..step.chunk import STEPS_PER_CALL
 from ..training.batches import batch_size_for, is_full
 
-# Rows whose evidence sets the final hyperparameters.
-EVIDENCE_ROWS = 1000
 # Inducing points of a fit by steps.
 OF_STEPS = 100
 # The solution on all rows costs about 3 N M^2 operations for each latent function; the budget is half a minute on two

@@ -13,10 +13,10 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import check_is_fitted
 
 from .. import kernels, likelihoods
+from ..choose.scale import NormalScores
 from ..estimators.fitted import attributes
 from ..estimators.rows import outputs
 from ..estimators.rows.encoding import FURTHER, changing
-from ..start.scale import NormalScores
 from . import skgp_predictor, skgp_processes
 
 _LIKELIHOODS = likelihoods.Gaussian, likelihoods.StudentT, likelihoods.Bernoulli, likelihoods.Softmax

@@ -7,6 +7,7 @@ import inspect
 from sklearn.gaussian_process import kernels as sklearn_kernels
 
 from .. import kernels, likelihoods, objectives, priors, svgp
+from ..choose.scale import NormalScores, Scale
 from ..estimators.fitted.few_rows import Few
 from ..estimators.fitted.persistence import Triangle
 from ..estimators.rows.encoding import Encoding
@@ -15,7 +16,6 @@ from ..likelihoods import Likelihood
 from ..objectives import Objective
 from ..prediction.errors import MixtureErrors, StudentErrors
 from ..priors import Prior
-from ..start.scale import NormalScores, Scale
 from ..training import schedules
 from ..training.schedules import Schedule
 

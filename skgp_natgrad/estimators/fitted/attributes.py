@@ -12,8 +12,8 @@ from sklearn.gaussian_process.kernels import Product
 from ... import svgp
 from ..._backend import device, placement
 from ..._backend.notices import Notice
+from ...choose.scale import NormalScores
 from ...kernels import LinearTransform, from_sklearn, normalized, nugget, to_sklearn, white
-from ...start.scale import NormalScores
 from ..arguments import constructor
 from ..arguments.reading import latent, noise_of, one_or_each
 from ..rows import training_table

@@ -11,12 +11,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import kernels as sklearn_kernels
 
 from ..._backend.notices import Notice
+from ...choose.scale import NormalScores, fit_common_scale
 from ...kernels import Columns, Coregionalization, Laplacian, LinearTransform, from_sklearn
 from ...kernels.base import Kernel
 from ...kernels.columns import SelectedColumns
 from ...kernels.linear_transform import JaxLinearTransform
 from ...priors import named
-from ...start.scale import NormalScores, fit_common_scale
 
 _NAMES = {"periodicity": "period", "length_scale": "fixed lengthscale", "matrix": "fixed matrix"}
 _OF_DISTANCES = sklearn_kernels.RBF, sklearn_kernels.RationalQuadratic, Laplacian

@@ -27,7 +27,7 @@ from sklearn.base import BaseEstimator, clone
 
 from ... import svgp
 from ..._backend.notices import Notice
-from ...start.scale import Moments, Scale
+from ...choose.scale import Moments, Scale
 from ...svgp import Parameters, specification
 from ..arguments.reading import one_or_each
 from ..fitted.attributes import model_of

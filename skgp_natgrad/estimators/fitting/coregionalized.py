@@ -8,10 +8,10 @@ import numpy as np
 
 from ... import svgp
 from ..._backend import processes
+from ...choose.scale import Scale
 from ...kernels import Coregionalization
 from ...kernels.coregionalization import check_rank
 from ...likelihoods import Gaussian
-from ...start.scale import Scale
 from ..arguments import constructor, reading
 from ..fitted.hyperparameters import in_units_of_X
 from ..rows import encoding, outputs

@@ -14,9 +14,9 @@ from ... import svgp
 from ..._backend import processes
 from ..._backend.notices import Notice
 from ..._backend.rows import BLOCK_ROWS
+from ...choose.scale import Scale
 from ...kernels import to_sklearn
 from ...likelihoods import in_units, in_units_of
-from ...start.scale import Scale
 from ...training import checkpoint_file
 from ...training.checkpoint import Checkpoint, SharedCheckpoint
 from ...training.schedules import FromFunction, blocks

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ... import svgp
+from ...choose.scale import Scale
 from ...likelihoods import Likelihood
-from ...start.scale import Scale
 from ..arguments import checks
 from ..rows import encoding, outputs
 from ..rows.mean_function import with_mean_function

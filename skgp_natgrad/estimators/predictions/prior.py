@@ -10,7 +10,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import validate_data
 
 from ... import svgp
-from ...start.scale import Scale
+from ...choose.scale import Scale
 from ..arguments import reading
 from ..rows import inputs
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..._backend.notices import Notice
-from ...start.scale import is_wide
+from ...choose.scale import is_wide
 from ...svgp import LongTable
 from . import encoding
 

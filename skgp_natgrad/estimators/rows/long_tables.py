@@ -17,8 +17,8 @@ from ... import svgp
 from ..._backend import memory
 from ..._backend import rows as _rows
 from ..._backend.rows import Constant, Held, Mapped, Rows, rows_of
+from ...choose.scale import Moments, Scale, scale_from, snapped, spans_between
 from ...likelihoods import Likelihood
-from ...start.scale import Moments, Scale, scale_from, snapped, spans_between
 from . import encoding, inputs
 from .class_labels import positions
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..._backend.repeated import at_most_one, grouped
 from ..._backend.rows import Rows, filled_up
-from ...start import scale as scaling
+from ...choose import scale as scaling
 from ...svgp import INDUCING_INITS, LongTable, Table
 from ..arguments import checks
 from . import encoding, inputs, long_tables

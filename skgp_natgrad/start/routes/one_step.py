@@ -11,12 +11,12 @@ import numpy as np
 
 from ..._backend import placement, processes
 from ..._backend.device import HOST
+from ...choose.targets import with_noise
 from ...objectives import ELBO
 from ...solve import class_labels, closed_form, newton, row_means
 from ...training.batches import bucket
 from .. import points_or_neighbours, sizes
-from ..targets import with_noise
-from .steps import Steps
+from ..routes.steps import Steps
 
 # With more points than this, one step takes longer than compilation: then points are padded to a multiple of the unit.
 _WORTH_A_PROGRAM, _UNIT = 640, 64

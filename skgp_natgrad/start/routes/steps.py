@@ -8,12 +8,12 @@ from typing import Literal
 import numpy as np
 
 from ..._backend.types import Device
+from ...choose.targets import is_set, with_noise
 from ...step.algorithm import SOLVERS
 from ...step.chunk import STEPS_PER_CALL
 from ...training.batches import bucket
 from ...variational.bases import BASES
 from .. import sizes
-from ..targets import is_set, with_noise
 
 # Least noise at which steps start: with less, the rounding of single precision costs many nats a row.
 _LEAST_NOISE = {"float64": 0.0, "float32": 1e-3}

@@ -18,7 +18,7 @@ import numpy as np
 
 from .._backend import threads
 from ..solve.held_out_labels import Densities
-from . import dense, evidence, sizes, turned
+from . import dense, evidence, turned
 from .candidates import COLUMNS, OF_DENSE, OF_MEASUREMENTS, matern52, seasonal
 from .refinement import Candidate, on_other_splits, raced, refined
 from .scale import MANY_COLUMNS
@@ -145,7 +145,7 @@ def begun(views_of, rows, may_be_noise, tie=None):
     tie : float, optional
         The deviation of a kernel's log lengthscales, in place of those that are tried by the size of the table.
     """
-    n_rows = _FEW if rows.n_groups <= 2 * sizes.EVIDENCE_ROWS else _MORE
+    n_rows = _FEW if rows.n_groups <= 2 * evidence.ROWS else _MORE
     views, is_small = views_of(), rows.is_small(n_rows)
     effort = _OF_SMALL if is_small else _OF_MANY_COLUMNS if views[0].n_features >= MANY_COLUMNS else _USUAL
     if tie is not None or isinstance(views[0], WideView):
@@ -155,7 +155,7 @@ def begun(views_of, rows, may_be_noise, tie=None):
     if is_small or not _predict_nothing(firsts, splits(views[0].table, rows, n_rows)):
         return views, firsts, n_rows, effort
     # More rows may show a function that few do not.
-    n_rows = max(n_rows, min(sizes.EVIDENCE_ROWS, rows.n_groups - FEWEST_OUTSIDE))
+    n_rows = max(n_rows, min(evidence.ROWS, rows.n_groups - FEWEST_OUTSIDE))
     firsts = _smooth_ones(views, rows, n_rows, effort)
     # Along few columns a weak function may go up and down many times, and few rows are close to one another.
     may_be_noise &= views[0].n_numbers > FEW_COLUMNS
@@ -167,7 +167,7 @@ def begun(views_of, rows, may_be_noise, tie=None):
 
 def _at_more_rows(ranked, views, rows):
     """The `Found` of the best kernels at the evidence of more rows, without those that predict clearly worse there."""
-    more = [rows.merged(view.table, sizes.EVIDENCE_ROWS) for view in views]
+    more = [rows.merged(view.table, evidence.ROWS) for view in views]
     raced_ones = threads.for_each(lambda each: dense.Tried(*each[:2], *raced(*each[1:], more[each[0]])), ranked)
     best, *others = sorted(raced_ones, key=lambda each: -each.densities.mean)
     close = [best, *(each for each in others if not best.densities.are_larger_than(each.densities, dense.CLEARLY))]
@@ -225,9 +225,9 @@ def _of_dense(views, rows, candidates, of_labels):
     def evenly(view):
         if not of_labels or rows.gain_of_rarest(view.table) <= _MUCH_MORE:
             return []
-        return [standardised(rows.evenly_merged(view.table, sizes.EVIDENCE_ROWS))]
+        return [standardised(rows.evenly_merged(view.table, evidence.ROWS))]
 
-    return dense.best_kernels(views, candidates, rows, sizes.EVIDENCE_ROWS, of_labels, evenly)
+    return dense.best_kernels(views, candidates, rows, evidence.ROWS, of_labels, evenly)
 
 
 def _further(view, parts, first):

@@ -32,6 +32,8 @@ from ..solve.held_out_labels import Densities
 from .covariances import Space, above_diagonal, covariance_of, padded
 from .minimum import GAIN, MOST, minimised
 
+# Rows whose evidence sets the final hyperparameters.
+ROWS = 1000
 # Added to the log noise at the start of a search, if the covariance has no Cholesky factor there.
 _MORE_NOISE = np.log(10.0) * np.arange(1, 13)
 # The least noise variance.

@@ -1,0 +1,1 @@
+"""The choice of a kernel, its hyperparameters and the scaling of X, before anything is solved."""
