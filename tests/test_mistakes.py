@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 from sklearn.base import clone
@@ -33,6 +34,9 @@ def names():
     counts = rng.poisson(np.exp(y))
     with_nan, text = X.copy(), X.astype(object)
     with_nan[3, 1], text[:, 1] = np.nan, "red"
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(
+        when=pd.date_range("2026-01-01", periods=60).strftime("%Y-%m-%d")
+    )
     few = {"n_inducing": 5, "max_iter": 2}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -52,6 +56,7 @@ def names():
         "share": 1.0 / (1.0 + np.exp(-y)),
         "counts": counts,
         "labels": np.where(y > y[0], "yes", "no"),
+        "frame_with_dates": frame,
         "X_with_nan": with_nan,
         "X_with_text": text,
         "y_with_nan": np.where(np.arange(60) == 3, np.nan, y),

@@ -11,10 +11,12 @@ import typing
 from pathlib import Path
 
 import numpy as np
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, Options, StrOptions, make_constraint
 
 from ... import objectives
 from ..._backend.device import DTYPES
+from ..._backend.types import Seed
 from ...priors import Prior
 from ...training import schedules
 from ...training.checkpoint import is_folder
@@ -54,6 +56,11 @@ def _constraint(kind, least, above):
 def choice(name, value, allowed):
     """Return ``value`` if it is one of the names that are ``allowed``."""
     return of_type(name, value, typing.Literal[tuple(allowed)])
+
+
+def seed(value):
+    """Return the random numbers of an argument ``random_state``."""
+    return check_random_state(of_type("random_state", value, Seed, least=0))
 
 
 def levels(name, value, several=True):
@@ -128,9 +135,8 @@ def schedule(name, value, max_iter, upper, without=()):
     ``without`` holds the names of schedules that this argument does not accept.
     """
     options = [option for option in schedules.names() if option not in without]
-    if isinstance(value, str):
-        choice(name, value, options)
-    elif isinstance(value, bool) or not (isinstance(value, numbers.Real) or _is_function(value)):
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not (value in options if isinstance(value, str) else is_number or _is_function(value)):
         raise ValueError(
             f"{name}={value!r} must be a number, a schedule object such as LogLinear(), a function of the iteration, "
             f"or one of {', '.join(map(repr, options))}."

@@ -28,6 +28,7 @@ _ELSEWHERE = {
     "length_scale": "It is the kernel's, as in kernel=1.0 * RBF(2.0).",
     "alpha": "Known variances of the noise are given to fit of a regressor, as in fit(X, y, alpha=...); its initial "
     "value is the likelihood's, as in likelihood=Gaussian(0.1).",
+    "seed": "Did you mean 'random_state'?",
     "noise": "It is the likelihood's, as in likelihood=Gaussian(0.1).",
 }
 # Least similarity of an argument that is suggested.
@@ -121,7 +122,10 @@ def _constructor(table):
 
 def _hint(unknown, table):
     """What may have been meant by an argument that is not in the table."""
+    if not unknown:
+        return f" Only {next(iter(table))} may be given without its name."
     nearest = difflib.get_close_matches(unknown, table, n=1, cutoff=_ALIKE)
+    nearest += [name for name in table if name.startswith(unknown)]
     return f" {_ELSEWHERE[unknown]}" if unknown in _ELSEWHERE else f" Did you mean {nearest[0]!r}?" if nearest else ""
 
 

@@ -154,9 +154,9 @@ class ClassifierArguments(Model, Points, Training, Numerics, Monitoring):
 
 def likelihood_of(task, argument, default):
     """Return the likelihood object for the argument ``likelihood``."""
+    own = ("auto", *likelihoods.names(task.name))
     if isinstance(argument, str):
         (other,) = (each for each in _TASKS if each is not task)
-        own = ("auto", *likelihoods.names(task.name))
         if argument not in own and argument in likelihoods.names(other.name):
             raise ValueError(
                 f"likelihood={argument!r} is for {other.name}, not {task.name}; use {other.estimator}, or one of "
@@ -167,7 +167,7 @@ def likelihood_of(task, argument, default):
     if not isinstance(argument, likelihoods.Likelihood) or task.name not in argument.tasks:
         raise ValueError(
             f"likelihood={argument!r} must be a {task.name} likelihood: an object of "
-            f"skgp_natgrad.likelihoods, or one of {', '.join(map(repr, likelihoods.names(task.name)))}."
+            f"skgp_natgrad.likelihoods, or one of {', '.join(map(repr, own))}."
         )
     if not type(argument).__module__.startswith(likelihoods.__name__):
         missing = likelihoods.undefined_method(argument, task.name)

@@ -33,8 +33,16 @@ def by_blocks(*aligned: str) -> Callable[[_Method], _Method]:
     """
 
     def decorate(method: _Method) -> _Method:
+        names = list(signature(method).parameters)[1:]
+
         @functools.wraps(method)
         def called(self, X, *arguments, **options):
+            unknown = next((name for name in options if name not in names), None)
+            if unknown is not None:
+                raise TypeError(
+                    f"{type(self).__name__}.{method.__name__}() got an unexpected keyword argument {unknown!r}; it "
+                    f"takes {', '.join(names)}."
+                )
             if not _rows.is_file_like(X) and not arguments and options.get("out") is None:
                 return method(self, X, *arguments, **options)
             given = signature(method).bind(self, X, *arguments, **options)

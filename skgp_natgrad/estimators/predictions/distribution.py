@@ -55,8 +55,8 @@ class TargetRows(LatentDistribution):
     def _possible_targets(self, y, **arguments):
         """Return ``y``, NaN where it is masked; ValueError where what is known of its row excludes a target."""
         y = inputs.with_missing(y, self.missing_targets == "ignore")
-        inputs.refuse_masked("y", y)
-        columns = np.asarray(y, dtype=float).reshape(len(y), -1)
+        with inputs.locate(y=y, may_lack=("y",)):
+            columns = np.asarray(y, dtype=float).reshape(len(y), -1)
         given = {name: np.asarray(value) for name, value in arguments.items() if value is not None}
         check_consistent_length(y, *(value for value in given.values() if value.ndim))
         known = numbers.known_of_rows(self.likelihood_, given, *columns.shape)

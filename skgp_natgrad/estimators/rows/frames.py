@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import re
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -14,8 +15,9 @@ from sklearn.utils import check_array
 
 from . import inputs
 
-# The share of a column's different strings that look like numbers, from which on it is refused.
+# The share of a column's different strings that look like numbers, or like dates, from which on it is refused.
 _LOOK_LIKE_NUMBERS = 0.5
+_DATE = re.compile(r"\d{4}[-/.]\d\d[-/.]\d\d")
 
 
 def positions(given, X):
@@ -69,6 +71,13 @@ def _is_text(name, cells):
             f"X: column {name!r} holds strings that look like numbers, such as {numeric[0]!r} ({len(numeric)} of "
             f"{len(different)} different ones). Convert it to numbers (in pandas by pandas.to_numeric, with "
             "errors='coerce' where others are missing values), or name it in categorical_features if they are "
+            "categories."
+        )
+    dates = sorted(filter(_DATE.match, different))
+    if dates and len(dates) >= _LOOK_LIKE_NUMBERS * len(different):
+        raise ValueError(
+            f"X: column {name!r} holds dates as strings, such as {dates[0]!r}. Convert it to numbers, such as the days "
+            "since the first of them (in pandas by pandas.to_datetime), or name it in categorical_features if they are "
             "categories."
         )
     return bool(different) and not others

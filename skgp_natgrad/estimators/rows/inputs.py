@@ -7,6 +7,9 @@ import contextlib
 import contextvars
 import math
 import numbers
+import os
+import reprlib
+from collections import abc
 from typing import NamedTuple
 
 import numpy as np
@@ -25,14 +28,21 @@ _MISSING = {
 _LEAVE_OUT = "is not finite; leave the row out"
 _EMPTY = ("None", "<NA>", "NaT")
 # How the types of dates and durations begin, in NumPy, pandas, Polars and PyArrow.
-_TIMES = ("datetime", "timestamp", "date", "time", "timedelta", "duration")
+_TIMES = ("datetime", "timestamp", "date", "time", "timedelta", "duration", "period")
 # How scikit-learn's advice to take another estimator for missing values goes.
 _OTHER_ESTIMATORS = "does not accept missing values encoded as NaN natively"
 # A sparse X is made dense up to this number of bytes.
 _MOST_DENSE = GIB
 _NOT_A_NUMBER = {
-    "X": "is not a number; if the column holds categories, name it in categorical_features",
+    "X": "is not a number; if the column holds categories, name it in categorical_features, and in place of dates give "
+    "the days since one of them",
     "y": "is not a number; NGDSVGPClassifier takes labels of any type",
+}
+# What may be meant by a text in place of a table.
+_READ = {
+    "X": "give its rows, as from pandas.read_csv(path), pandas.DataFrame(dict) or list(iterator)",
+    "y": "give its values, such as frame['target']",
+    "sample_weight": "NGDSVGPClassifier has class_weight='balanced' for classes of equal weight",
 }
 # The number of the first row in the caller's table, of which a block is checked.
 _FIRST_ROW = contextvars.ContextVar("first row", default=0)
@@ -69,8 +79,10 @@ def locate(labels=None, may_lack=(), **tables):
     **tables : array-like
         Tables that must hold finite numbers, by the name of the argument; None is skipped.
     """
+    _refuse_other_than_tables("y", labels)
     refuse_masked("y", labels)
     for name, table in tables.items():
+        _refuse_other_than_tables(name, table)
         refuse_masked(name, table)
         _refuse_times(name, table)
     refuse_repeated_names(tables.get("X"))
@@ -117,6 +129,15 @@ def refuse_masked(name, table):
 def with_missing(y, ignores_missing):
     """Return ``y`` with NaN in place of its masked values, where these are targets that are missing."""
     return y.astype(float).filled(np.nan) if ignores_missing and np.ma.isMaskedArray(y) else y
+
+
+def _refuse_other_than_tables(name, table):
+    """Raise TypeError if ``table`` is a text, path, dict or iterator, of which NumPy would make a single cell."""
+    if isinstance(table, (str, bytes, os.PathLike, abc.Mapping, abc.Iterator)):
+        raise TypeError(
+            f"{name}={reprlib.repr(table)} is of type {type(table).__name__}, not an array or a data frame; "
+            f"{_READ.get(name, 'give a number, or one for each row')}."
+        )
 
 
 def _refuse_times(name, table):
@@ -276,12 +297,14 @@ def _number_type(dtype):
 def _first_bad(name, table, is_good):
     """Say where the first bad value of ``table`` is; None if there is none, or if it is not a table.
 
-    That is None, or ragged, sparse or complex.
+    That is None, or sparse or complex.
     """
     try:
         cells = np.asarray(table)
     except ValueError:
-        return None
+        lengths = [np.size(row) for row in table]
+        k = next((k for k, n in enumerate(lengths) if n != lengths[0]), 0)
+        return f"{name} is not a table: its first row has {lengths[0]} values, {at(name, [k])} has {lengths[k]}."
     if cells.ndim not in (1, 2) or cells.dtype.kind == "c":
         return None
     is_object = cells.dtype.kind not in "biuf"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from typing import NamedTuple
 
 import numpy as np
@@ -270,7 +271,8 @@ def _given_points(inducing_init, n_features):
         given = np.empty(0)
     if given.ndim != 2 or given.shape[1] != n_features or len(given) == 0 or not np.all(np.isfinite(given)):
         raise ValueError(
-            f"inducing_init={inducing_init!r} must be one of 'auto', {', '.join(map(repr, INDUCING_INITS))}, "
-            f"or a finite array of points of shape (n_points, {n_features}) in the units of X."
+            f"inducing_init={reprlib.repr(inducing_init)} must be one of 'auto', "
+            f"{', '.join(map(repr, INDUCING_INITS))}, or a finite array of points of shape (n_points, {n_features}) in "
+            "the units of X."
         )
     return given
