@@ -12,6 +12,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.metrics import r2_score
+from sklearn.model_selection import LeaveOneOut, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeRegressor
@@ -53,6 +55,18 @@ def known():
 @pytest.fixture(scope="module")
 def linear():
     return regressor("linear").fit(X, Y)
+
+
+def test_plan_and_summary_say_how_well_a_fitted_mean_function_predicts(known, linear):
+    score = r2_score(Y, cross_val_predict(LinearRegression(), X, Y, cv=LeaveOneOut()))
+    (line,) = linear.summary().of_rows
+    assert line == f"the mean function LinearRegression has an R2 of {score:.2f} at rows that it has not seen"
+    assert line in linear.plan_
+    assert known.summary().of_rows == ()
+    weight, spoiled = np.arange(40) < 30, np.where(np.arange(40) < 30, Y, -Y)
+    some = regressor("linear").fit(X, spoiled, sample_weight=weight)
+    score = r2_score(Y[:30], cross_val_predict(LinearRegression(), X[:30], Y[:30], cv=LeaveOneOut()))
+    assert f"R2 of {score:.2f} at" in some.plan_
 
 
 def test_a_function_is_an_offset(known):

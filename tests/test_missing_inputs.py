@@ -55,12 +55,26 @@ def test_complete_rows_are_those_of_a_fit_without_the_others(fitted):
     assert fitted.encoding_.names == ["x0", "x1", "x2"]
 
 
+def test_plan_and_summary_say_how_many_rows_lack_numbers(fitted):
+    line = f"{np.count_nonzero(~IS_THERE)} of 400 rows lack numbers in X, left out of the fit"
+    assert line in fitted.plan_
+    assert fitted.summary().of_rows == (line,)
+    assert f"rows: {line}" in repr(fitted.summary())
+    weight = np.arange(400) < 100
+    some = NGDSVGPRegressor(**FAST).fit(X, Y, sample_weight=weight)
+    assert f"{np.count_nonzero(~IS_THERE[:100])} of 100 rows lack" in some.plan_
+    complete = NGDSVGPRegressor(**FAST).fit(X[IS_THERE], Y[IS_THERE])
+    assert complete.summary().of_rows == ()
+
+
 @pytest.mark.slow
 def test_where_few_rows_are_complete_columns_say_where_they_are_not():
     lacking = X.copy()
     lacking[np.arange(400) % 7 != 0, 2] = np.nan
     model = NGDSVGPRegressor(**FAST | {"kernel": 1.0 * RBF()}).fit(lacking, Y)
     assert model.encoding_.names == ["x0", "x1", "x2", "x0 is missing", "x2 is missing"]
+    n_lacking = np.count_nonzero(np.isnan(lacking).any(1))
+    assert f"{n_lacking} of 400 rows lack numbers in X, filled in by means, with columns that say where" in model.plan_
     error = model.predict(lacking[IS_THERE]) - Y[IS_THERE]
     assert np.sqrt(np.mean(error**2)) < 0.5
 

@@ -89,7 +89,7 @@ def store(estimator, fit, result, calibrate=None):
         n_rejected_steps_=int(report.rejected.sum()),
         n_clipped_steps_=int(report.clipped.sum()),
         jitter_=jitter,
-        plan_=_paragraph(fit, model, result, _of_noise(estimator, fit, result)),
+        plan_=_paragraph(fit, model, result, "; ".join(["", *estimator._of_rows]) + _of_noise(estimator, fit, result)),
         _x_scale=scales.x,
         _y_scale=scales.y,
         _posterior=model.posterior.read_by(with_variance=True),

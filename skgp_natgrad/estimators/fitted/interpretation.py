@@ -38,6 +38,8 @@ class Interpretation:
                 Whether noise and latent deviation of predictions have a factor that varies with X (``calibrate``).
             ``output_correlation``
                 Of correlated outputs (``output_kernel``), that of their latent functions at the same place; else None.
+            ``of_rows``
+                How many rows lack numbers, and how well a regressor predicts that is the mean function.
             ``compared``
                 What rows left out have chosen, and how far it is ahead of the next best, or its shares of the variance.
             ``fitted_on``

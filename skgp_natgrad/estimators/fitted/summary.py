@@ -86,6 +86,7 @@ class Summary(NamedTuple):
     output_correlation: Floats | None = None
     compared: tuple[str, ...] = ()
     fitted_on: str = "cpu"
+    of_rows: tuple[str, ...] = ()
 
     def __repr__(self):
         return printed(self)
@@ -107,6 +108,7 @@ def printed(summary):
     if summary.output_correlation is not None:
         rows = "; ".join(" ".join(f"{each:.2f}" for each in row) for row in summary.output_correlation[:_LISTED])
         lines.append(f"  correlation of outputs: {rows}")
+    lines += [f"  rows: {each}" for each in summary.of_rows]
     lines += [f"  chosen: {each}" for each in summary.compared]
     lines += [f"  fitted on: {summary.fitted_on}"] if summary.fitted_on != "cpu" else []
     return "\n".join(lines)
@@ -289,7 +291,7 @@ def summarised(estimator):
     prior_mean = np.broadcast_to(prior_mean * scale + offset, scale.shape)
     correlation = of_outputs and estimator.output_correlation_
     found = tuple(terms), _plain(prior_mean), _noise(estimator), repr(estimator.likelihood_)
-    return Summary(*found, varies, correlation, estimator._compared, estimator._fitted_on)
+    return Summary(*found, varies, correlation, estimator._compared, estimator._fitted_on, estimator._of_rows)
 
 
 def importances(estimator):

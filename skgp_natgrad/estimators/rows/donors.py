@@ -77,7 +77,9 @@ def of_fit(estimator, rows, sample_weight, first, labels=()):
     """Complete rows of numbers and the weights of a fit: rows with missing numbers count zero if enough are complete.
 
     The rows of a ``first`` fit, as they are, become donors. Of a label that no complete row has one row stays.
+    ``_of_rows`` says how many rows lack numbers, and what is done with them.
     """
+    estimator._of_rows = ()
     if first:
         estimator._donors = None
     found = estimator.encoding_
@@ -95,9 +97,11 @@ def of_fit(estimator, rows, sample_weight, first, labels=()):
         seen = {labels[i] for i in np.flatnonzero(complete & (weight > 0.0))}
         others = {labels[i]: i for i in np.flatnonzero(~complete & (weight > 0.0)) if labels[i] not in seen}
         complete[list(others.values())] = True
-    if found.leaves_out and np.any(complete & (weight > 0.0)):
-        sample_weight = weight * complete
-    return found.filled(rows), sample_weight
+    used, leaves_out = weight > 0.0, found.leaves_out and np.any(complete & (weight > 0.0))
+    n_lacking = np.count_nonzero(used & lacking(rows).any(1))
+    done = "left out of the fit" if leaves_out else "filled in by means, with columns that say where"
+    estimator._of_rows = (f"{n_lacking} of {np.count_nonzero(used)} rows lack numbers in X, {done}",) * bool(n_lacking)
+    return found.filled(rows), weight * complete if leaves_out else sample_weight
 
 
 def some(rows, n):

@@ -26,7 +26,8 @@ _STEP = np.finfo(float).eps ** (1.0 / 3.0)
 def of_fit(estimator, X, y, weight, offset, goes_on):
     """The function, or the regressors fitted to what the offset leaves of y; a stream keeps those that it has.
 
-    And the offset with the mean function at the rows, each predicted from others where it is fitted.
+    And the offset with the mean function at the rows, each predicted from others where it is fitted. ``_of_rows`` says
+    how well.
     """
     given = estimator.mean_function
     known = given == "linear" if isinstance(given, str) else _is_to_be_fitted(given) or callable(given)
@@ -49,6 +50,11 @@ def of_fit(estimator, X, y, weight, offset, goes_on):
     y = y if offset is None else y - offset
     fitted, at_rows = zip(*(_of_target(given, X, each, weight, estimator.random_state) for each in y.T), strict=True)
     at_rows = np.column_stack(at_rows)
+    used = slice(None) if weight is None else weight > 0.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scores = 1.0 - np.nanmean((y - at_rows)[used] ** 2, axis=0) / np.nanvar(y[used], axis=0)
+    said = f"the mean function {type(fitted[0]).__name__} has an R2 of {', '.join(f'{each:.2f}' for each in scores)}"
+    estimator._of_rows += (f"{said} at rows that it has not seen",)
     return list(fitted), at_rows if offset is None else offset + at_rows
 
 
