@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._backend.device import sized_jit
+from .._backend.device import once_jit, sized_jit
 from .._backend.flat import flat, rebuilt
 from .._backend.rows import filled_up
 from ..training.batches import bucket
@@ -24,6 +24,8 @@ _SIZES = 64, 128, 192, 256, 320, 400, 480, 640, 768, 896, 1024, 1536, 2048, 2560
 # With more rows than the first number, so many as the second are pulled back at a time, so that their matrices stay in
 # the cache; the larger sizes above are multiples of it.
 _ONE_BLOCK, _BLOCK_ROWS = 480, 128
+# Of covariances between two tables: one program serves tables of all sizes.
+_ROWS_OF_BOTH = 256
 # Structures of kernels whose programs are kept.
 _STRUCTURES = 256
 
@@ -79,7 +81,7 @@ class Compiled:
     """As `without_xla.Covariance`, by the `Programs` of a kernel."""
 
     def __init__(self, programs, X):
-        self._programs, self._X = programs, jnp.asarray(X)
+        self._programs, self._X = programs, jax.device_put(X)
 
     def of_rows(self, x):
         """The matrix (N, N)."""
@@ -129,3 +131,22 @@ def covariance_of_rows(log_kernel, X):
     """The covariance of rows with themselves under a kernel of logarithms: (n, n)."""
     # NumPy cuts off the padding: JAX would compile a program for each number of rows.
     return np.asarray(programs_of(log_kernel).of_rows(flat(log_kernel), padded(X)))[: len(X), : len(X)].copy()
+
+
+def between(log_kernel, X, Z):
+    """The covariances (n, m) of the rows of two tables under a kernel of logarithms, and the variances (m,) at Z."""
+    parts = [[_between(log_kernel, x, z) for x in _blocks(X)] for z in _blocks(Z)]
+    covariances = np.hstack([np.vstack([K for K, _ in column]) for column in parts])
+    return covariances[: len(X), : len(Z)], np.concatenate([column[0][1] for column in parts])[: len(Z)]
+
+
+@once_jit
+def _between(log_kernel, x, z):
+    """`between` of two blocks."""
+    kernel = jax.tree.map(jnp.exp, log_kernel)
+    return kernel(x, z), kernel.diag(z)
+
+
+def _blocks(X):
+    for start in range(0, len(X), _ROWS_OF_BOTH):
+        yield filled_up(X[start : start + _ROWS_OF_BOTH], _ROWS_OF_BOTH)

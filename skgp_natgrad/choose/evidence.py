@@ -24,12 +24,12 @@ import numpy as np
 from scipy import linalg
 
 from .._backend import threads, unlocked
-from .._backend.device import once_jit, sized_jit
+from .._backend.device import sized_jit
 from .._backend.flat import flat, rebuilt
 from .._backend.rows import filled_up
 from ..kernels.base import Kernel
 from ..solve.held_out_labels import Densities
-from .covariances import Space, above_diagonal, covariance_of, padded
+from .covariances import Space, above_diagonal, between, covariance_of, padded
 from .minimum import GAIN, MOST, minimised
 
 # Rows whose evidence sets the final hyperparameters.
@@ -65,16 +65,6 @@ class Best(NamedTuple):
     spread: np.ndarray | None = None
 
 
-@once_jit
-def _covariance(kernel, X, Z):
-    return jax.tree.map(jnp.exp, kernel)(X, Z)
-
-
-@once_jit
-def _variance(kernel, X):
-    return jax.tree.map(jnp.exp, kernel).diag(X)
-
-
 @sized_jit
 def _slopes(kernel, X, alpha):
     """Derivatives (T, n, D) of the functions k(x, X) alpha, with alpha (T, n), at the rows of ``X``."""
@@ -84,11 +74,10 @@ def _slopes(kernel, X, alpha):
 
 
 class _Factored(NamedTuple):
-    """The Cholesky factor of the rows' covariance, the inverse times their targets, and the padded rows."""
+    """The Cholesky factor of the rows' covariance, and the inverse times their targets."""
 
     factor: np.ndarray
     alpha: np.ndarray
-    X: np.ndarray
 
 
 def _groups(*tables):
@@ -115,7 +104,7 @@ def _outputs(rows):
 
 def variances_of_rows(kernel, X):
     """The variances of rows under a kernel of logarithms: (n,)."""
-    return np.asarray(_variance(kernel, padded(X)))[: len(X)]
+    return between(kernel, X[:1], X)[1]
 
 
 def value_and_gradient(hyperparameters, rows):
@@ -161,7 +150,7 @@ def density_of_noise(rows):
 
 def _value(log_noise, factored, rows):
     """The log marginal likelihood of targets that share a covariance of the rows."""
-    factor, alpha, _ = factored
+    factor, alpha = factored
     n, n_targets = alpha.shape
     found = -0.5 * float((alpha.T * rows.y).sum()) - n_targets * float(np.log(np.diag(factor)).sum())
     found += float((_missing(n_targets, rows) * np.log(noise_variance(log_noise, rows))).sum())
@@ -216,7 +205,7 @@ class _Group:
         if not unlocked.factorise(covariance):
             return None
         factor = covariance.T
-        return _Factored(factor, linalg.lapack.dpotrs(factor, self._rows.y.T, lower=1)[0], self._X)
+        return _Factored(factor, linalg.lapack.dpotrs(factor, self._rows.y.T, lower=1)[0])
 
     def value_and_gradient(self, x, space):
         """The log marginal likelihood and its gradient; ``space`` is a `covariances.Space`."""
@@ -225,7 +214,7 @@ class _Group:
             return -np.inf, np.zeros_like(x)
         # This comes first: the inverse overwrites the factor.
         found = _value(log_noise, factored, rows)
-        factor, alpha, _ = factored
+        factor, alpha = factored
         n, n_targets = alpha.shape
         noise, missing = noise_variance(log_noise, rows), _missing(n_targets, rows)
         # LAPACK fills the upper triangle of the inverse. The covariance is symmetric: one triangle stands for both,
@@ -312,8 +301,9 @@ def outer_product_of_slopes(hyperparameters, rows):
         factored = _factored(hyperparameters, group)
         if factored is None:
             return None
-        n, alpha = len(group.X), filled_up(factored.alpha.T, len(factored.X), 1, value=0.0)
-        slopes = np.asarray(_slopes(hyperparameters.kernel, factored.X, alpha))[:, :n]
+        n, X = len(group.X), padded(group.X)
+        alpha = filled_up(factored.alpha.T, len(X), 1, value=0.0)
+        slopes = np.asarray(_slopes(hyperparameters.kernel, X, alpha))[:, :n]
         total = total + np.einsum("tnd,tne->de", slopes, slopes) / n
     return total
 
@@ -344,11 +334,9 @@ def _held_out(hyperparameters, rows, others):
     if factored is None:
         return _impossible(others)
     kernel, noise = hyperparameters
-    n, m = len(rows.X), len(others.X)
-    X = padded(others.X)
-    cross = np.asarray(_covariance(kernel, factored.X, X))[:n, :m]
+    cross, prior = between(kernel, rows.X, others.X)
     half = linalg.solve_triangular(factored.factor, cross, lower=True, check_finite=False)
-    latent = np.maximum(np.asarray(_variance(kernel, X))[:m] - (half * half).sum(0), 0.0)
+    latent = np.maximum(prior - (half * half).sum(0), 0.0)
     return _log_densities(others.y - factored.alpha.T @ cross, latent + noise_variance(noise, others), others.weight)
 
 

@@ -99,7 +99,7 @@ class Fit(NamedTuple):
 
     def var(self, rows):
         """Latent variances (K, N) at all rows."""
-        return np.broadcast_to(np.exp(self.log_scale) * rows.residual + self.covariance.own, self.mean.shape)
+        return np.broadcast_to(np.exp(self.log_scale) * np.asarray(rows.residual) + self.covariance.own, self.mean.shape)
 
     @property
     def q(self):
@@ -134,8 +134,8 @@ def _data_term(parameters, constants, mean, var, y, weight):
 
 
 def curvatures(parameters, constants, rows, mean, var):
-    """h = -2 dE/dvar (K, N)."""
-    return _curvatures(parameters, constants, mean, var, rows.y, rows.weight)
+    """h = -2 dE/dvar (K, N), on the host."""
+    return np.asarray(_curvatures(parameters, constants, mean, var, rows.y, rows.weight))
 
 
 @jax.jit
@@ -302,7 +302,7 @@ def regressed(rows, prior_mean):
     prior_mean : ndarray of shape (K, 1)
     """
     weight = np.asarray(rows.weight)
-    target = targets_of(np.asarray(rows.y[0]), weight, prior_mean)
+    target = targets_of(np.asarray(rows.y)[0], weight, prior_mean)
     h = weight / (_NOISE * float(np.average(rows.explained + rows.residual, weights=weight)))
     covariance = covariance_of(rows.A, h)
     A, inverse_root = np.asarray(rows.A), np.asarray(covariance.inverse_root)
