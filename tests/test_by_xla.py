@@ -87,15 +87,15 @@ def strategy(name, rng, monkeypatch):
 
 def fitted(model, X, y):
     """What the plan says, the log density of 40 rows, and what is predicted there."""
-    model.fit(X[:200], y[:200])
+    model.fit(X[:-40], y[:-40])
     if hasattr(model, "classes_"):
-        found = model.predict_log_proba(X[200:])
-        return model.plan_, found[np.arange(40), y[200:]].mean(), np.exp(found)
-    mean, deviation = model.predict(X[200:], return_std=True)
-    return model.plan_, stats.norm.logpdf(y[200:], mean, deviation).mean(), np.stack([mean, deviation])
+        found = model.predict_log_proba(X[-40:])
+        return model.plan_, found[np.arange(40), y[-40:]].mean(), np.exp(found)
+    mean, deviation = model.predict(X[-40:], return_std=True)
+    return model.plan_, stats.norm.logpdf(y[-40:], mean, deviation).mean(), np.stack([mean, deviation])
 
 
-# A fit and predictions compile no more than this, after the search for a default kernel.
+# A fit and predictions compile no more than this.
 MOST_PROGRAMS = 12
 
 
@@ -114,6 +114,22 @@ def test_a_fit_compiles_few_programs_and_another_table_of_its_size_none(name, rn
     with count_compilations() as counts:
         model.fit(X[3:200], y[3:200]).predict(X[200:], return_std=True)
     assert not counts
+
+
+@pytest.mark.slow
+def test_with_nothing_set_a_fit_compiles_few_programs_and_another_table_of_its_size_none(rng, forced):
+    forced()
+    X, model = rng.normal(size=(1100, 8)), NGDSVGPRegressor(random_state=0)
+    y = np.sin(X @ np.full(8, 0.5)) + X[:, 0] + 0.01 * rng.normal(size=1100)
+    jax.clear_caches()
+    with count_compilations() as counts:
+        plan, *_ = fitted(model, X[60:], y[60:])
+    assert 0 < sum(counts.values()) <= MOST_PROGRAMS, counts
+    with count_compilations() as counts:
+        model.fit(X[:997], y[:997]).predict(X[1000:], return_std=True)
+    assert not counts
+    # Of another kernel the programs would be others.
+    assert model.plan_ == plan.replace("1000 inducing", "997 inducing")
 
 
 STRATEGIES = "exact", "points", "neighbours", "mean on all rows", "counts", "labels", "labels, further points"

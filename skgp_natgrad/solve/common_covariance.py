@@ -99,7 +99,9 @@ class Fit(NamedTuple):
 
     def var(self, rows):
         """Latent variances (K, N) at all rows."""
-        return np.broadcast_to(np.exp(self.log_scale) * np.asarray(rows.residual) + self.covariance.own, self.mean.shape)
+        return np.broadcast_to(
+            np.exp(self.log_scale) * np.asarray(rows.residual) + self.covariance.own, self.mean.shape
+        )
 
     @property
     def q(self):
