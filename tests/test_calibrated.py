@@ -73,6 +73,19 @@ def test_intervals_of_new_groups_and_of_forecasts_cover_what_they_say():
     assert np.all(np.abs(np.mean(of_horizons, axis=0) - 0.9) < 0.08)
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_folds_with_the_hyperparameters_of_all_rows_cover_new_groups_nearly_as_well():
+    shares = []
+    for seed in range(10):
+        X, y, group, X_new, y_new = benchmark.panel(seed)
+        alone = NGDSVGPRegressor(random_state=0).fit(X, y)
+        same = benchmark.contender("same hyperparameters", alone, GroupKFold(5)).fit(X, y, groups=group)
+        shares.append([covered(model, X_new, y_new) for model in (alone, same)])
+    alone, same = np.mean(shares, axis=0)
+    assert abs(same - 0.9) < 0.05 < abs(alone - 0.9)
+
+
 # -- what it does ------------------------------------------------------------------------------
 
 

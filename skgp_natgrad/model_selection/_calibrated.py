@@ -77,9 +77,10 @@ class CalibratedRegressorCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
 
     Notes
     -----
-    It costs a fit for each fold and one for all rows. Three numbers are learned from all left-out errors, so a dozen
-    groups are few, and fifty are enough. y should be real: the distribution ignores which values counts or positive
-    targets can take.
+    It costs a fit for each fold and one for all rows; far less with the kernel and the noise of an earlier fit and
+    ``optimizer=None``, as the documentation's page on new groups and later times shows. Three numbers are learned from
+    all left-out errors, so a dozen groups are few, and fifty are enough. y should be real: the distribution ignores
+    which values counts or positive targets can take.
 
     Examples
     --------
