@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import jax
 import numpy as np
 import pytest
@@ -418,26 +420,32 @@ def test_an_untrained_kernel_of_labels_is_offered_if_it_is_clearly_better(rng, g
     assert dense._with_untrained([trained], untrained) == ([untrained, trained] if is_offered else [trained])
 
 
-def test_each_kernel_of_measurements_goes_on_in_both_ways(rng, monkeypatch):
-    """From where few rows train it best: by neighbours from the trained values, by the evidence from those before."""
+@pytest.mark.parametrize("spoils", [False, True])
+def test_each_kernel_of_measurements_goes_on_in_both_ways(rng, monkeypatch, spoils):
+    """Under the scaling that is best, trained or not: from the trained values, and from those before."""
     view = view_of(rng, 300, 1)
     rows = Shuffled(*in_random_order(view.table, np.random.RandomState(0)))
-    went, noises = [], {matern52: (0.05, 50.0), matern12: (50.0, 0.05)}
+    # By the position of the scaling.
+    went, noises, after = [], (0.5, 2.0), (3.0, 5.0) if spoils else (1.0, 0.05)
+    position = {noise: index for index, noise in enumerate(noises)}
 
     def candidate(index, make):
-        start = start_of(view, make)[0]._replace(noise=np.log(noises[make][index]))
+        start = start_of(view, make)[0]._replace(noise=np.log(noises[index]))
         return index, view, refinement.Candidate(make, np.inf, (evidence.Best(start, 0.0),), 0.0)
 
+    def noise_of(candidate):
+        return round(float(np.exp(candidate.best[0].hyperparameters.noise)), 3)
+
     def trained(view, candidate, judges):
-        start = candidate.best[0].hyperparameters
-        if len(judges.index) != dense._ROWS:
-            went.append(("neighbours", candidate.make, round(float(np.exp(start.noise)), 3)))
-        return start._replace(noise=start.noise + np.log(2.0))
+        if len(judges.index) == dense._ROWS:
+            noise = after[position[noise_of(candidate)]]
+            return candidate.best[0].hyperparameters._replace(noise=np.log(noise))
+        went.append(("neighbours", candidate.make, after.index(noise_of(candidate))))
+        return candidate.best[0].hyperparameters
 
     def of_evidence(view, candidate, rows):
-        start = candidate.best[0].hyperparameters
-        went.append(("evidence", candidate.make, round(float(np.exp(start.noise)), 3)))
-        return start
+        went.append(("evidence", candidate.make, position[noise_of(candidate)]))
+        return candidate.best[0].hyperparameters
 
     monkeypatch.setattr(dense, "_trained", trained)
     monkeypatch.setattr(dense, "_of_evidence", of_evidence)
@@ -446,8 +454,35 @@ def test_each_kernel_of_measurements_goes_on_in_both_ways(rng, monkeypatch):
     candidates = [candidate(*each) for each in ((0, matern52), (1, matern52), (0, matern12), (1, matern12))]
     with device.computation("cpu"):
         dense.best_kernels([view, view], candidates, rows, 80, False, lambda view: [])
-    ways = [(way, make, noise) for make in noises for way, noise in (("neighbours", 0.1), ("evidence", 0.05))]
+    ways = itertools.product(("neighbours", "evidence"), (matern52, matern12), [0 if spoils else 1])
     assert sorted(went, key=str) == sorted(ways, key=str)
+
+
+def test_few_rows_train_the_best_of_each_form(rng, monkeypatch):
+    """Those that predict best at the evidence; another form is not excluded by many fits of the best one."""
+    view = view_of(rng, 300, 1)
+    rows = Shuffled(*in_random_order(view.table, np.random.RandomState(0)))
+    noises, trained_at = {matern52: 0.05 * 3.0 ** np.arange(5), matern12: np.array([50.0])}, []
+
+    def trained(view, candidate, judges):
+        if len(judges.index) == dense._ROWS:
+            trained_at.append((candidate.make, float(np.exp(candidate.best[0].hyperparameters.noise))))
+        return candidate.best[0].hyperparameters
+
+    def candidate(make, noise):
+        start = start_of(view, make)[0]._replace(noise=np.log(noise))
+        return 0, view, refinement.Candidate(make, np.inf, (evidence.Best(start, 0.0),), 0.0)
+
+    monkeypatch.setattr(dense, "_trained", trained)
+    monkeypatch.setattr(dense, "_of_evidence", lambda view, candidate, rows: candidate.best[0].hyperparameters)
+    for name, value in {"_ROWS": 60, "_MORE_ROWS": 80}.items():
+        monkeypatch.setattr(dense, name, value)
+    candidates = [candidate(make, each) for make in noises for each in noises[make]]
+    with device.computation("cpu"):
+        dense.best_kernels([view], candidates, rows, 80, False, lambda view: [])
+    for make in noises:
+        found = sorted(noise for each, noise in trained_at if each is make)
+        np.testing.assert_allclose(found, noises[make][: dense._TRAINED])
 
 
 def test_kernels_with_seasons_go_on_as_one():

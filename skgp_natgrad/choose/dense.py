@@ -30,8 +30,9 @@ MOST_BY_EVIDENCE = 6000
 _ROWS, _MORE_ROWS, _MORE_LABELS, _NEIGHBOURS = 400, 1000, 2000, 40
 # Fewest rows that train a kernel; most numbers in them, if columns are many; fewest judges of labels.
 _FEWEST_ROWS, _NUMBERS, _FEWEST_JUDGES = 200, 64_000, 1000
-# Kernels that are trained further, of labels and of measurements; and neighbours from which judges are predicted.
-_BEST_OF_LABELS, _BEST_OF_MEASUREMENTS, _NEIGHBOURS_OF_JUDGES = 3, 2, 100
+# Kernels of a form that few rows train, of measurements; those that are trained further, of labels, and forms of
+# measurements; and neighbours from which judges are predicted.
+_TRAINED, _BEST_OF_LABELS, _BEST_OF_MEASUREMENTS, _NEIGHBOURS_OF_JUDGES = 2, 3, 2, 100
 # Standard errors by which a kernel of labels must be better untrained than the best that is trained.
 CLEARLY = 2.0
 # Kernels of measurements are ranked by few judges. All compare the best, with more neighbours, since a hundred are too
@@ -144,18 +145,22 @@ class _Contest:
         return _best_first([*more, *kept])
 
     def best_for_measurements(self, candidates):
-        """The best of all (int, View, Candidate) first: each kernel goes on to more rows where few train it best.
+        """The best of all (int, View, Candidate) first, after two rounds.
 
-        There are two ways to more: rows given their neighbours, and the evidence of a thousand. The first suits rough
-        functions, the second functions that are known almost exactly.
+        There are two ways on: rows given their neighbours, and the evidence of a thousand. The first suits rough
+        functions, the second functions that are known almost exactly. Of each form, the best at the evidence of few
+        rows are trained by neighbours. The best forms, trained or not, go on in both ways.
         """
-        trained = threads.for_each(self._after_training, candidates)
+        of_form = {}
+        for each in _best_first(threads.for_each(self._before_training, candidates)):
+            of_form.setdefault(form(each.candidate.make), []).append(each)
+        some = [each for untrained in of_form.values() for each in untrained[:_TRAINED]]
+        pairs = zip(threads.for_each(lambda each: self._after_training(each[:3]), some), some, strict=True)
         best = {}
-        for after, before in sorted(zip(trained, candidates, strict=True), key=lambda pair: -pair[0].densities.mean):
-            best.setdefault(form(after.candidate.make), (after, Tried(*before)))
+        for pair in sorted(pairs, key=lambda pair: -max(each.densities.mean for each in pair)):
+            best.setdefault(form(pair[0].candidate.make), pair)
         both = self._on_more_rows, self._on_evidence
-        best = list(best.values())[:_BEST_OF_MEASUREMENTS]
-        ways = [way for pair in best for way in zip(both, pair, strict=True)]
+        ways = [way for pair in list(best.values())[:_BEST_OF_MEASUREMENTS] for way in zip(both, pair, strict=True)]
         found = threads.for_each(lambda way: _settled(*way[1][:3], way[0](way[1])), ways)
         return _best_of_all(found, self.judges)
 
