@@ -214,9 +214,20 @@ def _candidates(views, firsts, rows, n_rows, effort, makes, turns):
 
 def kernels_in(view, parts, firsts, makes, effort):
     """The candidates of all kernels in a view; only those of the first kernel, ``firsts``, if it predicts nothing."""
-    makes = [make for make in makes[1:] if _suits(make, view.n_columns)] if effort.predicts else []
-    pairs = itertools.product(firsts, makes)
+    pairs = itertools.product(firsts, _others(view, makes, effort))
     return [*firsts, *threads.for_each(lambda pair: _like(view, parts, *pair), list(pairs))]
+
+
+def starts_in(view, first, makes, effort):
+    """As `kernels_in`, but the others are where they start: none of them is fitted."""
+    starts = [(make, _start_like(view, first, make)[0]) for make in _others(view, makes, effort)]
+    others = [Candidate(make, first.tie, (evidence.Best(start, -np.inf),), np.nan) for make, start in starts]
+    return [first, *others]
+
+
+def _others(view, makes, effort):
+    """The kernels after the first one that suit a view, if any function can be predicted."""
+    return [make for make in makes[1:] if _suits(make, view.n_columns)] if effort.predicts else []
 
 
 def _of_dense(views, rows, candidates, of_labels):
@@ -286,10 +297,15 @@ def _smooth_of(view, rows, tie, effort):
 
 def _like(view, parts, first, make):
     """The candidate of another kernel, started at the lengthscales of a Matern 5/2."""
-    best = first.best[0].hyperparameters
-    start, bounds, prior = view.start(make, view.length_scale(best.kernel), best.noise, first.tie)
+    start, bounds, prior = _start_like(view, first, make)
     found = evidence.maximise(start, bounds, parts[0].rows, prior)
     return _judged(make, first.tie, on_other_splits(view, make, first.tie, found, parts), parts)
+
+
+def _start_like(view, first, make):
+    """Start, bounds and prior of another kernel at the lengthscales of a Matern 5/2, a candidate."""
+    best = first.best[0].hyperparameters
+    return view.start(make, view.length_scale(best.kernel), best.noise, first.tie)
 
 
 def _judged(make, tie, best, parts):

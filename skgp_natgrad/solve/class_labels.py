@@ -36,10 +36,8 @@ from .common_covariance import (
 from .held_out_labels import SHARE, Densities, Gain, HeldOut, folds_of, moments_of, without
 from .system import covariance_of, of_likelihood, points_of, prior_of
 
-# The kernel's scale changes by this factor, at most so many times; upwards less often if a calibration follows, which
-# scales the means as well. Some of the rows are far from one another, and ask for more than all rows do: on
-# statlog-landsat for a scale of 350, where the solution of all rows predicts best at 9 to 27.
-_STEP, _STEPS, _STEPS_UPWARDS = float(np.log(3.0)), 8, 1
+# The kernel's scale changes by this factor, at most so many times.
+_STEP, _STEPS = float(np.log(3.0)), 8
 # Change of the bound, in nats per unit of weight, that ends a search, times `ROUGH` or `FINE`.
 _LEAST_CHANGE = 1e-3
 # Most held-out labels that calibrate each scale.
@@ -360,8 +358,8 @@ def _climb(problem, limits, calibrates):
     # After a single turn h would belong to the scale before, and the densities would not be comparable.
     best, fits = 0.0, problem.fits(0.0, None, 3)
     densities = problem.densities(fits, calibrates)
-    for direction, n_steps in ((_STEP, _STEPS_UPWARDS if calibrates else _STEPS), (-_STEP, _STEPS)):
-        for _ in range(n_steps):
+    for direction in (_STEP, -_STEP):
+        for _ in range(_STEPS):
             log_scale = best + direction
             if not limits[0] <= log_scale <= limits[1]:
                 break

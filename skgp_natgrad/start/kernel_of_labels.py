@@ -21,7 +21,7 @@ from .._backend import threads
 from ..choose import dense, evidence, search, targets
 from ..choose.candidates import OF_LABELS
 from ..choose.refinement import raced, refined
-from ..choose.splits import Shuffled, in_random_order, splits
+from ..choose.splits import Shuffled, in_random_order
 from ..choose.targets import standardised
 from ..choose.view import NOISE_BOUNDS_OF_LABELS
 from ..choose.wide import viewed
@@ -35,7 +35,7 @@ _ROWS, HELD_OUT, _POINTS = 4000, 0.45, 800
 # Prior deviation of a kernel's log lengthscales from their mean: some hundred labels do not tell many of them apart.
 _TIE = 0.3
 # Labels that tell equal shares beforehand: few labels give kernels about equal shares.
-_EQUAL = 20.0
+_EQUAL = 5.0
 # The share of kernels without one; and iterations, by far enough, that find the shares.
 _NONE, _ITERATIONS = 1e-9, 200
 
@@ -82,17 +82,16 @@ class _Candidates:
             return [viewed(*pair, False, NOISE_BOUNDS_OF_LABELS, shortest, blocks) for pair in pairs]
 
         found = search.begun(views_of, self._rows, may_be_noise=False, tie=_TIE)
-        self.views, self.firsts, self._n_rows, self._effort = found
+        self.views, self.firsts, _, self._effort = found
 
     def rows(self, index):
         """Rows that set the final hyperparameters under a scaling; of rare classes they have a larger share."""
         return standardised(self._rows.evenly_merged(self.views[index].table, evidence.ROWS))
 
     def each_form(self, index):
-        """A candidate of each form under a scaling."""
+        """A candidate of each form under a scaling: only the first one is fitted."""
         view = self.views[index]
-        parts, makes = splits(view.table, self._rows, self._n_rows), search.makes_of(view, OF_LABELS)
-        return search.kernels_in(view, parts, [self.firsts[index]], makes, self._effort)
+        return search.starts_in(view, self.firsts[index], search.makes_of(view, OF_LABELS), self._effort)
 
 
 def summed(plan, tables, random_state, in_common_unit=None):
