@@ -17,6 +17,7 @@ import numpy as np
 from sklearn.gaussian_process.kernels import RBF, Matern
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
+from skgp_natgrad.training.distinct_rows import distinct
 
 from .conftest import few_points_and_neighbours, rough
 
@@ -45,7 +46,7 @@ def engine(rows, n_devices):
     found = {}
     for name, (algorithm, points) in ALGORITHMS.items():
         settings = svgp.Settings(algorithm=svgp.Algorithm(**algorithm), batch_size=1000, max_iter=45)
-        found[name] = trained(table_of(rows), settings, n_devices, **points)
+        found[name] = trained(in_order(table_of(rows)), settings, n_devices, **points)
     return found
 
 
@@ -54,9 +55,14 @@ def minibatches(rows, n_devices):
     return trained(table_of(rows), svgp.Settings(batch_size=66, max_iter=45), n_devices)
 
 
+def in_order(table):
+    """The rows in the order in which the estimators have them, and in which processes gather them."""
+    return distinct(table, of_labels=False)[0]
+
+
 def trained(table, settings, n_devices, **points):
     plan = svgp.Plan((KERNEL,), n_inducing=10, n_devices=n_devices, settings=settings, **points)
-    result = svgp.train(*svgp.init(plan, table, random_state=0), table, plan, random_state=0)
+    result = svgp.train(*svgp.init(plan, in_order(table), random_state=0), table, plan, random_state=0)
     model, _ = svgp.condition(result.state, result.constants, plan)
     mean, var = svgp.predict(model, X[:20], "latent_moments", n_devices=n_devices)
     return {"elbo": result.trained.report.elbo.tolist(), "mean": mean[0].tolist(), "var": var[0].tolist()}
@@ -81,18 +87,18 @@ def estimators(rows, n_devices):
     }
 
 
-def defaults(rows):
+def defaults(rows, n_devices):
     """Everything is chosen from the rows: the kernel, the scaling, and the number of points."""
-    model = NGDSVGPRegressor(random_state=0, n_devices="all").fit(X[rows], Y[rows])
-    return {"digest": digest(model.predict(X), model.elbo_), "score": model.score(X, Y), "plan": model.plan_}
+    model = NGDSVGPRegressor(random_state=0, n_devices=n_devices).fit(X[rows], Y[rows])
+    found = {"digest": digest(model.predict(X), model.elbo_), "score": model.score(X, Y), "plan": model.plan_}
+    return found | {"mean": model.predict(X[:20]).tolist()}
 
 
 def neighbours(rows, n_devices):
     """Whether rows are predicted from their neighbours is left open; these are rows of both processes."""
     few_points_and_neighbours(20)
     x, y = rough(np.random.default_rng(0), 301, 0.1)
-    # Points are drawn from other orders of the rows, and so are the errors that would calibrate.
-    options = {"random_state": 0, "n_devices": n_devices, "calibrate": False}
+    options = {"random_state": 0, "n_devices": n_devices}
     model = NGDSVGPRegressor(1.0 * Matern([1.0, 1.0], nu=1.5), **options).fit(x[rows], y[rows])
     mean, deviation = model.predict(x[:20], return_std=True)
     return {"plan": model.plan_, "mean": mean.tolist(), "deviation": deviation.tolist()}
@@ -160,7 +166,7 @@ def main(task, rank, port, folder):
         "engine": engine(rows, "all"),
         "minibatches": minibatches(rows, "all"),
         "estimators": estimators(rows, "all"),
-        "defaults": defaults(rows),
+        "defaults": defaults(rows, "all"),
         "refused": refused(rows, rank),
         "arguments": of_arguments(rows, rank),
         "stopped": stopped(rows, rank),

@@ -135,7 +135,7 @@ KNOWN_TO_ESTIMATORS = {
     "choose/scale",
     "training",
 }
-ONLY_IN_TRAINING = {"schedules", "checkpoint", "checkpoint_file", "shares", "__init__"}
+ONLY_IN_TRAINING = {"schedules", "checkpoint", "checkpoint_file", "distinct_rows", "shares", "__init__"}
 
 
 def test_estimators_call_the_public_engine_alone():

@@ -17,6 +17,7 @@ from numpy.testing import assert_allclose
 from skgp_natgrad._backend import device, processes
 from skgp_natgrad.training import loop, shares
 from skgp_natgrad.training.batches import BatchStream, Table
+from skgp_natgrad.training.distinct_rows import distinct
 
 from . import several_processes as program
 from .conftest import few_points_and_neighbours
@@ -155,6 +156,10 @@ def test_what_is_left_open_is_chosen_for_all(found):
     assert first["digest"] == second["digest"]
     assert first["score"] > 0.9
     assert "301 inducing points" in first["plan"]
+    # One process has no inducing points at the same rows, but the exact process.
+    want = program.defaults(ALL, None)
+    assert first["plan"] == want["plan"]
+    assert_allclose(first["mean"], want["mean"], rtol=0.0, atol=1e-3)
 
 
 @pytest.mark.slow
@@ -224,18 +229,27 @@ def test_shares_are_filled_up_with_rows_of_weight_zero(rng, monkeypatch):
 
 def test_some_rows_of_many_are_gathered_in_proportion(rng, monkeypatch):
     table = table_of(300, rng)
-    monkeypatch.setattr(shares, "_MOST", 100)
-    # The other process has as many rows; in place of its rows, zeros are heard.
-    as_two(
-        monkeypatch,
-        lambda value: value if isinstance(value, int) else tuple(None if v is None else 0 * v for v in value),
-    )
+    monkeypatch.setattr(shares, "MOST", 100)
+    # The other process has as many rows, in another place.
+    as_two(monkeypatch, lambda value: value if isinstance(value, int) else (value[0] + 10.0, *value[1:]))
     some = shares.gathered(table, 2)
     assert len(some.weight) == len(some.X) == 100
-    assert np.isin(some.X[:50], table.X).all()
-    assert not some.X[50:].any()
+    own = np.isin(some.X, table.X).all(1)
+    assert own.sum() == 50
+    assert some.X[~own].min() > 5.0
     assert some.offset is None
     assert shares.gathered(table, 1) is table
+
+
+def test_few_rows_are_gathered_as_one_process_has_them(rng, monkeypatch):
+    """Among them a row that both processes have."""
+    whole = table_of(40, rng).rows(np.append(np.arange(40), 3))
+    first, second = (whole.rows(np.arange(41)[half]) for half in (slice(0, 20), slice(20, 41)))
+    as_two(monkeypatch, lambda value: 21 if isinstance(value, int) else tuple(second))
+    some, (expected, _) = shares.gathered(first, 2), distinct(whole, of_labels=False)
+    assert sorted(some.weight) == [1.0] * 39 + [2.0]
+    for name in ("X", "y", "weight"):
+        np.testing.assert_array_equal(getattr(some, name), getattr(expected, name))
 
 
 def test_processes_with_different_numbers_of_devices_are_refused(monkeypatch):

@@ -8,8 +8,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.gaussian_process.kernels import DotProduct, Matern
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
-from skgp_natgrad.estimators.rows.training_table import distinct, order_of
 from skgp_natgrad.training.batches import Table
+from skgp_natgrad.training.distinct_rows import distinct, order_of
 
 ATOL = 1e-6
 

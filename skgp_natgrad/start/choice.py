@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import kernels as _kernels
 from .. import priors
-from .._backend import processes, threads
+from .._backend import threads
 from .._backend.device import quick_jit
 from .._backend.flat import flat, rebuilt
 from ..choose import dense, evidence, search, targets, view
@@ -22,7 +22,6 @@ from ..choose.restarts import Starts, is_periodic
 from ..choose.splits import Shuffled, in_random_order, merged
 from ..kernels import algebra, nugget
 from ..solve import closed_form
-from ..training.shares import agreed, gathered
 from . import by_bound, few_labels, few_rows, kernel_of_labels, places, sizes
 from .plan import sized
 from .state import init, specification
@@ -35,15 +34,7 @@ _NOISE = 0.1
 
 
 def complete(plan, table, random_state):
-    """See `svgp.complete`; several processes choose the plan from rows gathered from all of them."""
-    n_processes = processes.sharing(plan.n_devices)
-    if n_processes == 1:
-        return _complete(plan, table, random_state)
-    return agreed(_complete(plan, gathered(table, n_processes), processes.agree(random_state)))
-
-
-def _complete(plan, table, random_state):
-    """The plan with everything that it leaves open chosen from the data."""
+    """See `svgp.complete`; of several processes each has the same rows."""
     plan = plan._replace(likelihood=plan.likelihood.prepare(table.filled_y, plan.n_classes))
     is_given, is_pinned = plan.kernels is not None, plan.is_pinned
     if not is_given:

@@ -22,7 +22,7 @@ from ..step.state import State, initial_state, untrained_state
 from ..step.whitening import rewhitened
 from ..training import loop
 from ..training.batches import bucket
-from ..training.shares import gathered, total
+from ..training.shares import MOST, gathered, total
 from ..variational import gaussian, streaming
 from ..variational.bases import BASES
 from ..variational.model import Constants, Parameters
@@ -136,7 +136,7 @@ def init_together(plan, table, random_state, previous=None, posterior=None):
     some = gathered(table, n_processes)
     n_rows = max(processes.exchanged(len(table.weight))) * n_processes
     weight = total(table.weight.sum(), n_processes)
-    if plan.n_inducing is None and len(some.weight) < total(len(table.weight), n_processes):
+    if plan.n_inducing is None and total(len(table.weight), n_processes) > MOST:
         raise ValueError(
             f"n_inducing=None puts a point at every row, which no process of {n_processes} can do for {n_rows} rows; "
             "give it a number."

@@ -6,13 +6,16 @@ import numpy as np
 
 from .._backend import placement, processes
 from .batches import Table
+from .distinct_rows import distinct
 
 # Most rows, of all processes together, from which a fit starts: so many decide on a kernel.
-_MOST = 20_000
+MOST = 20_000
 
 
 def gathered(table, n_processes, most=None):
     """Some rows of all processes, the same in each of them: all rows if they are few; ``table`` itself in one process.
+
+    Equal rows are one, in the order that they have in one process, so that the same rows are drawn.
 
     Parameters
     ----------
@@ -28,14 +31,15 @@ def gathered(table, n_processes, most=None):
     """
     if n_processes == 1:
         return table
-    n_rows, most = sum(processes.exchanged(len(table.weight))), _MOST if most is None else most
+    n_rows, most = sum(processes.exchanged(len(table.weight))), MOST if most is None else most
     if n_rows > most:
         # As many of each share as belongs to it, drawn in the same way by every call.
         n_own = max(1, most * len(table.weight) // n_rows)
         table = table.rows(np.sort(np.random.RandomState(0).choice(len(table.weight), n_own, replace=False)))
     parts = zip(*processes.exchanged(tuple(map(_plain, table))), strict=True)
     rows, *others = (None if part[0] is None else part for part in parts)
-    return Table(np.concatenate(rows), *(None if each is None else np.concatenate(each, axis=-1) for each in others))
+    joined = (None if each is None else np.concatenate(each, axis=-1) for each in others)
+    return distinct(Table(np.concatenate(rows), *joined), of_labels=False)[0]
 
 
 def evened_out(table, n_processes):
