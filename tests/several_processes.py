@@ -90,8 +90,7 @@ def estimators(rows, n_devices):
 def defaults(rows, n_devices):
     """Everything is chosen from the rows: the kernel, the scaling, and the number of points."""
     model = NGDSVGPRegressor(random_state=0, n_devices=n_devices).fit(X[rows], Y[rows])
-    found = {"digest": digest(model.predict(X), model.elbo_), "score": model.score(X, Y), "plan": model.plan_}
-    return found | {"mean": model.predict(X[:20]).tolist()}
+    return {"digest": digest(model.predict(X), model.elbo_), "score": model.score(X, Y), "plan": model.plan_}
 
 
 def neighbours(rows, n_devices):

@@ -156,10 +156,6 @@ def test_what_is_left_open_is_chosen_for_all(found):
     assert first["digest"] == second["digest"]
     assert first["score"] > 0.9
     assert "301 inducing points" in first["plan"]
-    # One process has no inducing points at the same rows, but the exact process.
-    want = program.defaults(ALL, None)
-    assert first["plan"] == want["plan"]
-    assert_allclose(first["mean"], want["mean"], rtol=0.0, atol=1e-3)
 
 
 @pytest.mark.slow
