@@ -246,6 +246,14 @@ def test_rows_without_weight_are_left_out_of_levels_and_means(fitted):
 # -- what is refused ------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("first", ["2023-01-15-A", "1234-56-7890", "2023.10.11", "2020-01-01 to 2020-03-31"])
+def test_names_that_begin_like_dates_are_categories(rng, first):
+    frame = pd.DataFrame({"x": rng.normal(size=30), "batch": np.where(np.arange(30) % 2, first, first + "1")})
+    model = NGDSVGPRegressor(**FAST).fit(frame, frame["x"] + (np.arange(30) % 2))
+    mean = model.predict(frame.assign(x=0.0))
+    assert len(np.unique(mean)) == 2
+
+
 @pytest.mark.slow
 @each_estimator
 def test_strings_that_look_like_numbers_are_refused_by_name(estimator):

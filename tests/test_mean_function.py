@@ -69,6 +69,23 @@ def test_plan_and_summary_say_how_well_a_fitted_mean_function_predicts(known, li
     assert f"R2 of {score:.2f} at" in some.plan_
 
 
+def test_the_score_of_a_mean_function_counts_weights_and_targets_that_vary():
+    """Rows of weight five count five times; a constant target, or one of too few rows, has no score."""
+    y, weight = X[:, 0] + 2.0 * np.random.default_rng(0).normal(size=40), np.where(np.arange(40) < 20, 5.0, 1.0)
+    others = ~np.eye(40, dtype=bool)
+    fits = [LinearRegression().fit(X[rest], y[rest], weight[rest]) for rest in others]
+    left_out = [fit.predict(X[[i]])[0] for i, fit in enumerate(fits)]
+    score = r2_score(y, left_out, sample_weight=weight)
+    assert abs(score - r2_score(y, left_out)) > 0.02
+    (line,) = regressor("linear").fit(X, y, sample_weight=weight).summary().of_rows
+    assert f"R2 of {score:.2f} at" in line
+    assert regressor("linear").fit(X, np.ones(40)).summary().of_rows == ()
+    missing = np.where(np.arange(40)[:, None] < [40, 3], np.column_stack([Y, Y]), np.nan)
+    with pytest.warns(UserWarning, match="too few rows"):
+        (line,) = regressor(Ridge(), missing_targets="ignore").fit(X, missing).summary().of_rows
+    assert line == "the mean function Ridge has an R2 of 1.00 at rows that it has not seen"
+
+
 def test_a_function_is_an_offset(known):
     plain, at = regressor(None).fit(X, Y, offset=trend(X)), trend(NEW)
     for found, expected in zip(known.predict(NEW, True), plain.predict(NEW, True, offset=at), strict=True):

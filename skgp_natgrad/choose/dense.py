@@ -1,9 +1,9 @@
 """The default kernel of a larger table: chosen by neighbours.
 
-Every kernel starts, under every scaling of X, at the maximum of the evidence of some hundred rows. It is trained by the
-density of rows given their nearest among all rows, and judged by other rows predicted from their neighbours; kernels of
-labels also before. The best kernels are trained further: by more rows, or by the evidence of a thousand. The judges
-choose kernel, scaling and hyperparameters together, without a solution on many rows.
+Every kernel starts, under every scaling of X, at the maximum of the evidence of some hundred rows. It is judged by
+other rows predicted from their neighbours, before and after training by the density of rows given their nearest among
+all rows; of measurements the best of each form are trained, of labels all. The best go on: by more rows, or by the
+evidence of a thousand. The judges choose kernel, scaling and hyperparameters together, without a solution on many rows.
 
 A given kernel is trained in the same way from the maximum of the evidence, at which it stays if judges prefer it there.
 """
@@ -26,13 +26,13 @@ from .view import View
 # This search is for more different rows than these: among 6000 the rows of the evidence are about as dense as in the
 # table.
 MOST_BY_EVIDENCE = 6000
-# Rows that train every kernel, the best for measurements, and the best for labels; and neighbours of each row.
+# Rows that train kernels first, then the best for measurements, and the best for labels; and neighbours of each row.
 _ROWS, _MORE_ROWS, _MORE_LABELS, _NEIGHBOURS = 400, 1000, 2000, 40
 # Fewest rows that train a kernel; most numbers in them, if columns are many; fewest judges of labels.
 _FEWEST_ROWS, _NUMBERS, _FEWEST_JUDGES = 200, 64_000, 1000
-# Kernels of a form that few rows train, of measurements; those that are trained further, of labels, and forms of
-# measurements; and neighbours from which judges are predicted.
-_TRAINED, _BEST_OF_LABELS, _BEST_OF_MEASUREMENTS, _NEIGHBOURS_OF_JUDGES = 2, 3, 2, 100
+# Kernels of a form that few rows train, of measurements; those that are trained further, of labels; and neighbours from
+# which judges are predicted.
+_TRAINED, _BEST_OF_LABELS, _NEIGHBOURS_OF_JUDGES = 2, 3, 100
 # Standard errors by which a kernel of labels must be better untrained than the best that is trained.
 CLEARLY = 2.0
 # Kernels of measurements are ranked by few judges. All compare the best, with more neighbours, since a hundred are too
@@ -149,7 +149,7 @@ class _Contest:
 
         There are two ways on: rows given their neighbours, and the evidence of a thousand. The first suits rough
         functions, the second functions that are known almost exactly. Of each form, the best at the evidence of few
-        rows are trained by neighbours. The best forms, trained or not, go on in both ways.
+        rows are trained by neighbours. The best one, trained or not, goes on in both ways.
         """
         of_form = {}
         for each in _best_first(threads.for_each(self._before_training, candidates)):
@@ -160,7 +160,7 @@ class _Contest:
         for pair in sorted(pairs, key=lambda pair: -max(each.densities.mean for each in pair)):
             best.setdefault(form(pair[0].candidate.make), pair)
         both = self._on_more_rows, self._on_evidence
-        ways = [way for pair in list(best.values())[:_BEST_OF_MEASUREMENTS] for way in zip(both, pair, strict=True)]
+        ways = [way for pair in best.values() for way in zip(both, pair, strict=True)]
         found = threads.for_each(lambda way: _settled(*way[1][:3], way[0](way[1])), ways)
         return _best_of_all(found, self.judges)
 

@@ -110,7 +110,10 @@ def _constructor(table):
             bound = shape.bind(self, *given, **options)
         except TypeError as error:
             unknown = next((name for name in options if name not in table), "")
-            raise TypeError(f"{type(self).__name__}.__init__() {error}.{_hint(unknown, table)}") from None
+            hint = f" Only {next(iter(table))} may be given without its name." if len(given) > 1 else ""
+            raise TypeError(
+                f"{type(self).__name__}.__init__() {error}.{_hint(unknown, table) if unknown else hint}"
+            ) from None
         bound.apply_defaults()
         for name in table:
             setattr(self, name, bound.arguments[name])
@@ -122,10 +125,9 @@ def _constructor(table):
 
 def _hint(unknown, table):
     """What may have been meant by an argument that is not in the table."""
-    if not unknown:
-        return f" Only {next(iter(table))} may be given without its name."
     nearest = difflib.get_close_matches(unknown, table, n=1, cutoff=_ALIKE)
-    nearest += [name for name in table if name.startswith(unknown)]
+    longer = [name for name in table if name.startswith(unknown)]
+    nearest += longer if len(longer) == 1 else []
     return f" {_ELSEWHERE[unknown]}" if unknown in _ELSEWHERE else f" Did you mean {nearest[0]!r}?" if nearest else ""
 
 

@@ -39,7 +39,7 @@ class Interpretation:
             ``output_correlation``
                 Of correlated outputs (``output_kernel``), that of their latent functions at the same place; else None.
             ``of_rows``
-                How many rows lack numbers, and how well a regressor predicts that is the mean function.
+                How many rows lack numbers, and the R2 of a fitted mean function at rows that it has not seen.
             ``compared``
                 What rows left out have chosen, and how far it is ahead of the next best, or its shares of the variance.
             ``fitted_on``

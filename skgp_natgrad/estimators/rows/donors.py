@@ -98,7 +98,7 @@ def of_fit(estimator, rows, sample_weight, first, labels=()):
         others = {labels[i]: i for i in np.flatnonzero(~complete & (weight > 0.0)) if labels[i] not in seen}
         complete[list(others.values())] = True
     used, leaves_out = weight > 0.0, found.leaves_out and np.any(complete & (weight > 0.0))
-    n_lacking = np.count_nonzero(used & lacking(rows).any(1))
+    n_lacking = np.count_nonzero(used & (~complete if leaves_out else lacking(rows).any(1)))
     done = "left out of the fit" if leaves_out else "filled in by means, with columns that say where"
     estimator._of_rows = (f"{n_lacking} of {np.count_nonzero(used)} rows lack numbers in X, {done}",) * bool(n_lacking)
     return found.filled(rows), weight * complete if leaves_out else sample_weight

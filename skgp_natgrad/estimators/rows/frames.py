@@ -17,7 +17,7 @@ from . import inputs
 
 # The share of a column's different strings that look like numbers, or like dates, from which on it is refused.
 _LOOK_LIKE_NUMBERS = 0.5
-_DATE = re.compile(r"\d{4}[-/.]\d\d[-/.]\d\d")
+_DATE = re.compile(r"(19|20)\d\d([-/])(0[1-9]|1[0-2])\2(0[1-9]|[12]\d|3[01])([T ]\d\d:\d\d.*)?")
 
 
 def positions(given, X):
@@ -73,7 +73,7 @@ def _is_text(name, cells):
             "errors='coerce' where others are missing values), or name it in categorical_features if they are "
             "categories."
         )
-    dates = sorted(filter(_DATE.match, different))
+    dates = sorted(filter(_DATE.fullmatch, different))
     if dates and len(dates) >= _LOOK_LIKE_NUMBERS * len(different):
         raise ValueError(
             f"X: column {name!r} holds dates as strings, such as {dates[0]!r}. Convert it to numbers, such as the days "

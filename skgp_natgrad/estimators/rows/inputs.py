@@ -34,14 +34,14 @@ _OTHER_ESTIMATORS = "does not accept missing values encoded as NaN natively"
 # A sparse X is made dense up to this number of bytes.
 _MOST_DENSE = GIB
 _NOT_A_NUMBER = {
-    "X": "is not a number; if the column holds categories, name it in categorical_features, and in place of dates give "
-    "the days since one of them",
+    "X": "is not a number; if the column holds categories, name it in categorical_features; of dates give the number "
+    "of days since a fixed one",
     "y": "is not a number; NGDSVGPClassifier takes labels of any type",
 }
 # What may be meant by a text in place of a table.
 _READ = {
     "X": "give its rows, as from pandas.read_csv(path), pandas.DataFrame(dict) or list(iterator)",
-    "y": "give its values, such as frame['target']",
+    "y": "give its values, such as frame['target'], list(iterator) or list(dict.values())",
     "sample_weight": "NGDSVGPClassifier has class_weight='balanced' for classes of equal weight",
 }
 # The number of the first row in the caller's table, of which a block is checked.
@@ -302,9 +302,7 @@ def _first_bad(name, table, is_good):
     try:
         cells = np.asarray(table)
     except ValueError:
-        lengths = [np.size(row) for row in table]
-        k = next((k for k, n in enumerate(lengths) if n != lengths[0]), 0)
-        return f"{name} is not a table: its first row has {lengths[0]} values, {at(name, [k])} has {lengths[k]}."
+        return _ragged("y" if name == "labels" else name, table)
     if cells.ndim not in (1, 2) or cells.dtype.kind == "c":
         return None
     is_object = cells.dtype.kind not in "biuf"
@@ -317,6 +315,19 @@ def _first_bad(name, table, is_good):
             column = f" (column {table.columns[place[1]]!r})" if _is_frame(table) and len(place) == 2 else ""
             return f"{at('y' if name == 'labels' else name, place)}={cell!r}{column} {what}."
     return None
+
+
+def _ragged(name, table):
+    """Say which row of a list of lists is the first of another length; None if there is no such row."""
+    try:
+        lengths = [len(row) if isinstance(row, (list, tuple)) else np.size(row) for row in table]
+    except (TypeError, ValueError):
+        return None
+    k = next((k for k, n in enumerate(lengths) if n != lengths[0]), None)
+    if k is None:
+        return None
+    first, other = at(name, [0]), at(name, [k])
+    return f"{name} is not a table: {first} has length {lengths[0]}, but {other} has length {lengths[k]}."
 
 
 def _is_frame(table):

@@ -12,6 +12,7 @@ from inspect import signature
 import numpy as np
 from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import LinearRegression
+from sklearn.metrics import r2_score
 
 from ..._backend import processes
 from ..._backend.notices import Notice
@@ -50,12 +51,25 @@ def of_fit(estimator, X, y, weight, offset, goes_on):
     y = y if offset is None else y - offset
     fitted, at_rows = zip(*(_of_target(given, X, each, weight, estimator.random_state) for each in y.T), strict=True)
     at_rows = np.column_stack(at_rows)
-    used = slice(None) if weight is None else weight > 0.0
-    with np.errstate(divide="ignore", invalid="ignore"):
-        scores = 1.0 - np.nanmean((y - at_rows)[used] ** 2, axis=0) / np.nanvar(y[used], axis=0)
-    said = f"the mean function {type(fitted[0]).__name__} has an R2 of {', '.join(f'{each:.2f}' for each in scores)}"
-    estimator._of_rows += (f"{said} at rows that it has not seen",)
+    estimator._of_rows += _score_of(given, fitted, y, at_rows, np.ones(len(X)) if weight is None else weight)
     return list(fitted), at_rows if offset is None else offset + at_rows
+
+
+def _score_of(given, fitted, y, at_rows, weight):
+    """A line for `summary`, of the targets that vary and to which a regressor was fitted."""
+    scores = []
+    for regressor, of_target, at in zip(fitted, y.T, at_rows.T, strict=True):
+        used = np.isfinite(of_target) & (weight > 0.0)
+        if np.ptp(of_target[used]) > 0.0 and (isinstance(given, DummyRegressor) or not _is_zero(regressor)):
+            scores.append(r2_score(of_target[used], at[used], sample_weight=weight[used]))
+    name = type(LinearRegression() if isinstance(given, str) else given).__name__
+    said = f"the mean function {name} has an R2 of {', '.join(f'{each:.2f}' for each in scores)}"
+    return (f"{said} at rows that it has not seen",) * bool(scores)
+
+
+def _is_zero(regressor):
+    """Whether there were too few rows to fit one."""
+    return isinstance(regressor, DummyRegressor)
 
 
 def _is_to_be_fitted(given):
@@ -102,7 +116,7 @@ def told(estimator):
     """A warning, if any, that there were too few rows for a regressor or classifier which was to be fitted."""
     given, found = estimator.mean_function, getattr(estimator, "mean_function_", None)
     fitted = found if isinstance(found, list) else [found]
-    lacks = any(each is None or isinstance(each, DummyRegressor) for each in fitted)
+    lacks = any(each is None or _is_zero(each) for each in fitted)
     if not (_is_to_be_fitted(given) and lacks) or isinstance(given, DummyRegressor):
         return []
     details = (

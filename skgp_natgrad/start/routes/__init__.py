@@ -9,7 +9,7 @@ from __future__ import annotations
 from ...likelihoods import Likelihood
 from ...step.algorithm import SOLVERS
 from ..routes.one_step import IN_ONE_STEP
-from ..routes.steps import Steps
+from .steps import Steps
 
 
 def route_of(solver: str, likelihood: Likelihood) -> Steps:

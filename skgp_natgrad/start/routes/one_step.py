@@ -16,7 +16,7 @@ from ...objectives import ELBO
 from ...solve import class_labels, closed_form, newton, row_means
 from ...training.batches import bucket
 from .. import points_or_neighbours, sizes
-from ..routes.steps import Steps
+from .steps import Steps
 
 # With more points than this, one step takes longer than compilation: then points are padded to a multiple of the unit.
 _WORTH_A_PROGRAM, _UNIT = 640, 64
