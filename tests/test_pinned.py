@@ -136,8 +136,9 @@ def test_nothing_is_searched_for(monkeypatch):
     def refused(*_, **__):
         raise AssertionError("a search")
 
-    for place in ("choice.Starts.search", "by_bound._Problem.maximised", "search.best_kernels"):
-        monkeypatch.setattr(f"skgp_natgrad.start.{place}", refused)
+    places = "start.choice.Starts.search", "start.by_bound._Problem.maximised", "choose.search.best_kernels"
+    for place in places:
+        monkeypatch.setattr(f"skgp_natgrad.{place}", refused)
     monkeypatch.setattr("skgp_natgrad.solve.noise_search.lowest", refused)
     monkeypatch.setattr("skgp_natgrad.solve.class_labels.best_scale", refused)
     for solver in ("auto", "evidence"):
