@@ -97,6 +97,26 @@ def test_the_mixture_is_the_average_over_what_the_value_may_be(fitted):
     assert_allclose(quantiles, np.quantile(mean, [0.1, 0.5, 0.9]), atol=0.3)
 
 
+def test_a_row_that_lacks_everything_has_the_distribution_of_all(fitted):
+    mean, std = fitted.predict(np.full((1, 3), np.nan), return_std=True)
+    of_all = fitted.predict(X[IS_THERE])
+    assert mean[0] == pytest.approx(of_all.mean(), abs=0.2 * of_all.std())
+    assert std[0] == pytest.approx(np.hypot(of_all.std(), NOISE), rel=0.2)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_what_one_row_has_is_given_by_it_and_constants_are_given_too(rng):
+    """A single row has x0 and x1 together; x2 is a constant among the rows that give it."""
+    rows = rng.normal(size=(60, 4))
+    rows[1:30, 0], rows[30:, 1], rows[50:, 2], rows[:50, 2] = np.nan, np.nan, np.nan, 7.0
+    rows[55] = np.nan
+    model = NGDSVGPRegressor(**FAST | {"kernel": 1.0 * RBF(2.0)}).fit(rows, np.nan_to_num(rows[:, 3]))
+    new = np.where([[True, True, False, False], [True, True, True, False], [True, True, True, True]], np.nan, rows[:3])
+    mean, std = model.predict(new, return_std=True)
+    assert np.all(np.isfinite(mean))
+    assert np.all(std > 0.0)
+
+
 def test_all_methods_speak_of_one_distribution(fitted):
     mean, std = fitted.predict(NEW, return_std=True)
     assert_array_equal(fitted.predict(NEW), mean)

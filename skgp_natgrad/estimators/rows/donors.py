@@ -156,7 +156,8 @@ def _donated(pool, rows, lacks, of_encoding):
         return np.concatenate([one[:, np.arange(n) % one.shape[1]] for one in each], axis=2)
     others = ~(lacks | of_encoding.says_where)
     values = givers[:, lacks]
-    scale = np.maximum(values.std(0), np.finfo(float).tiny)
+    spread = values.std(0)
+    scale = np.where(spread > 0.0, spread, 1.0)
     known = [of_encoding.filled(each)[:, others] for each in (givers, rows)]
     centre, width = known[0].mean(0), known[0].std(0)
     known = [_features((each - centre) / np.where(width > 0.0, width, 1.0)) for each in known]
@@ -179,8 +180,10 @@ def _features(Z):
 def _expected(Z, Z_rows, targets):
     """What a ridge regression expects of targets (n, q) at rows Z (n, p) and at others; and its error (q,).
 
-    Constants are left out: what is expected is only compared.
+    Constants are left out: what is expected is only compared. From no column, or a single row, all is alike.
     """
+    if not Z.shape[1] or len(Z) == 1:
+        return np.zeros_like(targets), np.zeros((len(Z_rows), targets.shape[1])), np.ones(targets.shape[1])
     found = RidgeCV(_PENALTIES, store_cv_results=True).fit(Z, targets)
     errors = found.cv_results_[..., list(_PENALTIES).index(found.alpha_)]
     error = np.sqrt(np.maximum(errors.reshape(len(Z), -1).mean(0), 1e-12))
@@ -191,7 +194,7 @@ def _expected(Z, Z_rows, targets):
 
 def _along(values):
     """Values (n, q) along the direction in which they vary most (n,)."""
-    if values.shape[1] == 1:
+    if 1 in values.shape:
         return values[:, 0]
     return values @ np.linalg.eigh(np.atleast_2d(np.cov(values.T)))[1][:, -1]
 
