@@ -157,7 +157,10 @@ def test_other_errors_of_the_constructor_name_the_class_of_the_user():
 
     with pytest.raises(TypeError, match=r"Own\.__init__\(\) .* 'step_size'\.$"):
         Own(step_size=0.1)
-    with pytest.raises(TypeError, match=r"NGDSVGPClassifier\.__init__\(\) too many positional arguments\.$"):
+    message = (
+        r"NGDSVGPClassifier\.__init__\(\) too many positional arguments\. Only kernel may be given without its name\.$"
+    )
+    with pytest.raises(TypeError, match=message):
         NGDSVGPClassifier(1.0 * RBF(), 10)
 
 
