@@ -33,7 +33,8 @@ _FEWEST_ROWS, _NUMBERS, _FEWEST_JUDGES = 200, 64_000, 1000
 # Kernels of a form that few rows train, of measurements; those that are trained further, of labels; and neighbours from
 # which judges are predicted.
 _TRAINED, _BEST_OF_LABELS, _NEIGHBOURS_OF_JUDGES = 2, 3, 100
-# Standard errors by which a kernel of labels must be better untrained than the best that is trained.
+# Standard errors by which a kernel of labels must be better untrained than the best that is trained, and a given one
+# trained than untrained; and by which a kernel must be worse at the evidence of more rows to be left (`search`).
 CLEARLY = 2.0
 # Kernels of measurements are ranked by few judges. All compare the best, with more neighbours, since a hundred are too
 # few for smooth functions: by few judges, protein's best two kernels differ by hardly more than a standard error.

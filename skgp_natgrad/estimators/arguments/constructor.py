@@ -31,6 +31,7 @@ _ELSEWHERE = {
     "seed": "Did you mean 'random_state'?",
     "noise": "It is the likelihood's, as in likelihood=Gaussian(0.1).",
 }
+_FEWER_WITHOUT_NAMES = " Only kernel may be given without its name."
 # Least similarity of an argument that is suggested.
 _ALIKE = 0.75
 
@@ -110,10 +111,8 @@ def _constructor(table):
             bound = shape.bind(self, *given, **options)
         except TypeError as error:
             unknown = next((name for name in options if name not in table), "")
-            hint = f" Only {next(iter(table))} may be given without its name." if len(given) > 1 else ""
-            raise TypeError(
-                f"{type(self).__name__}.__init__() {error}.{_hint(unknown, table) if unknown else hint}"
-            ) from None
+            hint = _hint(unknown, table) if unknown else _FEWER_WITHOUT_NAMES * (len(given) > 1)
+            raise TypeError(f"{type(self).__name__}.__init__() {error}.{hint}") from None
         bound.apply_defaults()
         for name in table:
             setattr(self, name, bound.arguments[name])
