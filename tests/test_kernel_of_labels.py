@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.special import log_softmax
-from sklearn.gaussian_process.kernels import Product, Sum
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern, Product, Sum
+from sklearn.metrics import log_loss
 
 from skgp_natgrad import NGDSVGPClassifier
 from skgp_natgrad.choose.candidates import OF_LABELS
@@ -46,6 +47,20 @@ def test_few_labels_tell_little_and_what_is_no_number_has_no_share(rng):
     better[1, 3] = np.nan
     np.testing.assert_array_equal(kernel_of_labels.shares(densities_of(better)), [1.0, 0.0])
     np.testing.assert_array_equal(kernel_of_labels.shares(densities_of(np.full((2, 5), -np.inf))), [0.5, 0.5])
+
+
+@pytest.mark.slow
+def test_labels_almost_without_noise_have_as_wide_a_prior_as_they_ask_for():
+    """Beyond one step of the scale, and new labels are as probable as at that step, all else equal."""
+    X = np.random.default_rng(0).uniform(-1.0, 1.0, (2600, 2))
+    y = np.sin(4.0 * X[:, 0]) + X[:, 1] > 0.0
+    given = {"random_state": 0, "n_restarts_optimizer": 0}
+    wide = NGDSVGPClassifier(1.0 * Matern([1.0, 1.0], nu=1.5), **given).fit(X[:600], y[:600])
+    assert wide.kernel_.k1.constant_value > 27.0
+    kernel = ConstantKernel(27.0) * wide.kernel_.k2
+    narrow = NGDSVGPClassifier(kernel, optimizer=None, **given).fit(X[:600], y[:600])
+    losses = [log_loss(y[600:], model.predict_proba(X[600:])) for model in (wide, narrow)]
+    assert losses[0] < losses[1] + 1e-3
 
 
 def terms_of(kernel):
