@@ -11,8 +11,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.gaussian_process.kernels import RBF
+from sklearn.linear_model import LinearRegression
 
-from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, predictive_distribution, svgp
 from skgp_natgrad._backend import memory
 from skgp_natgrad.estimators.predictions import by_blocks
 from skgp_natgrad.start import sizes
@@ -239,6 +240,36 @@ def test_a_refused_fit_changes_nothing(estimator, warm_start, fitted):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seed", ["a", 2**32, -1, 1.5, True, np.random.default_rng(0)], ids=str)
+def test_a_seed_that_is_none_is_refused_wherever_it_is_used(seed, fitted):
+    """The mean function is fitted before other arguments are read."""
+    X, y = np.linspace(0.0, 1.0, 40)[:, None], np.linspace(0.0, 1.0, 40)
+    message = r"random_state=.* must be an int in the range \[0, 4294967295\]"
+    for mean_function in (None, LinearRegression()):
+        with pytest.raises(ValueError, match=message):
+            NGDSVGPRegressor(RBF(), random_state=seed, mean_function=mean_function).fit(X, y)
+    with pytest.raises(ValueError, match=message):
+        fitted[NGDSVGPRegressor].sample_y(X[:, [0, 0]], random_state=seed)
+    with pytest.raises(ValueError, match=message):
+        predictive_distribution(fitted[NGDSVGPRegressor], X[:, [0, 0]]).sample(random_state=seed)
+
+
+def test_many_numbers_as_labels_are_told_before_the_fit():
+    """Few rows of each number; of text, of stated levels, and of more rows of each nothing is said."""
+    X, y = np.linspace(0.0, 1.0, 120)[:, None], np.arange(120) // 3
+
+    def told(y, **options):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            NGDSVGPClassifier(RBF(), n_inducing=5, max_iter=1, **options).fit(X, y)
+        return [str(each.message) for each in caught if "look like a quantity" in str(each.message)]
+
+    (text,) = told(y)
+    assert "y has 40 different numbers in 120 rows" in text
+    assert "NGDSVGPRegressor" in text
+    assert not told(y.astype(str)) + told(y // 2) + told(y, likelihood="ordinal")
+
+
 def test_names_of_columns_are_forgotten_by_the_next_fit():
     model = NGDSVGPRegressor(RBF(), **OPTIONS).fit(pd.DataFrame(X, columns=["a", "b"]), Y)
     assert list(model.feature_names_in_) == ["a", "b"]

@@ -190,6 +190,25 @@ def test_known_noise_of_new_rows_is_checked(fitted):
         fitted.predict(NEW, trials=3)
 
 
+def test_a_level_in_place_of_known_noise_is_refused(fitted):
+    """Where the fit had known noise, and of an array or a large number, alpha is what it says."""
+    plain = regressor(solver="evidence").fit(X, Y)
+    message = r"alpha=0\.05 is the known variance .* fitted without alpha\. .* give coverage=0\.95;"
+    for alpha in (0.05, np.float32(0.05)):
+        with pytest.raises(ValueError, match=message if isinstance(alpha, float) else "coverage=0.95"):
+            plain.predict_interval(NEW, alpha=alpha)
+    for model, alpha in ((fitted, 0.05), (plain, np.full(11, 0.05)), (plain, 4.0)):
+        lower, upper = model.predict_interval(NEW, alpha=alpha)
+        mean, std = model.predict(NEW, return_std=True, alpha=alpha)
+        assert_allclose([lower, upper], norm(mean, std).interval(0.9), rtol=1e-9)
+
+
+def test_a_stream_keeps_that_it_has_known_noise():
+    streamed = regressor(n_inducing=8, max_iter=3, tol=1.0).partial_fit(X[:25], Y[:25], alpha=ALPHA[:25])
+    lower, upper = streamed.partial_fit(X[25:], Y[25:]).predict_interval(NEW, alpha=0.05)
+    assert np.all(lower < upper)
+
+
 # -- missing targets ---------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import norm
 from sklearn.gaussian_process.kernels import RBF
+from sklearn.linear_model import LinearRegression
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, predictive_distribution
 
@@ -65,6 +66,48 @@ def test_plan_and_summary_say_how_many_rows_lack_numbers(fitted):
     assert f"{np.count_nonzero(~IS_THERE[:100])} of 100 rows lack" in some.plan_
     complete = NGDSVGPRegressor(**FAST).fit(X[IS_THERE], Y[IS_THERE])
     assert complete.summary().of_rows == ()
+
+
+@pytest.mark.parametrize(
+    ("every", "done"), [(2, "left out of the fit"), (7, "filled in by means, with columns that say where")]
+)
+def test_a_warning_says_that_most_rows_lack_numbers(every, done):
+    lacking = X[:60].copy()
+    lacking[np.arange(60) % every != 0, 2] = np.nan
+    lacking[0, 1] = np.nan
+    n_lacking = np.count_nonzero(np.isnan(lacking).any(1))
+    model = NGDSVGPRegressor(**FAST | {"kernel": 1.0 * RBF(), "n_inducing": 5})
+    with pytest.warns(UserWarning, match="More than half") as found:
+        model.fit(lacking, Y[:60])
+    told = [str(each.message) for each in found if "More than half" in str(each.message)]
+    assert len(told) == 1
+    assert f"{n_lacking} of 60 rows lack numbers in X, and are {done}" in told[0]
+    assert "make_pipeline(IterativeImputer(), NGDSVGPRegressor())" in told[0]
+
+
+def test_half_of_the_rows_may_lack_numbers_without_a_warning(recwarn):
+    lacking = X[IS_THERE][:60].copy()
+    lacking[:30, 2] = np.nan
+    NGDSVGPRegressor(**FAST | {"kernel": 1.0 * RBF(), "n_inducing": 5}).fit(lacking, Y[:60])
+    assert not [each for each in recwarn if "More than half" in str(each.message)]
+
+
+def test_a_stream_counts_the_rows_of_all_its_parts():
+    regressor = NGDSVGPRegressor(**FAST | {"n_inducing": 8, "max_iter": 5, "mean_function": LinearRegression()})
+    for rows in (slice(0, 100), slice(100, 105), slice(105, 200)):
+        regressor.partial_fit(X[rows], Y[rows])
+    complete = X[IS_THERE][:50]
+    regressor.partial_fit(complete, Y[IS_THERE][:50])
+    line, of_mean = regressor.summary().of_rows
+    assert line == f"{np.count_nonzero(~IS_THERE[:200])} of 250 rows lack numbers in X, left out of the fit"
+    assert line in regressor.plan_
+    assert of_mean.startswith("the mean function LinearRegression has an R2 of")
+    classifier = NGDSVGPClassifier(**FAST | {"n_inducing": 8, "max_iter": 5})
+    for rows in (slice(0, 100), slice(100, 200)):
+        classifier.partial_fit(X[rows], Y[rows] > 0.0)
+    assert classifier.summary().of_rows == (line.replace("250", "200"),)
+    regressor.fit(X[:100], Y[:100])
+    assert f"{np.count_nonzero(~IS_THERE[:100])} of 100 rows" in regressor.plan_
 
 
 @pytest.mark.slow

@@ -245,5 +245,5 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, BaseEstimator)
         remedy = "draw at fewer rows, or fewer samples, at a time" + ", or with joint=False" * joint
         memory.require(n_bytes, f"sample_y of n_samples={n_samples} at {len(X)} rows", remedy)
         self._predict("latent_mean", X)  # It refuses rows where the kernel is not defined, which a class would hide.
-        random_state = checks.seed(random_state)
+        random_state = checks.random_numbers(random_state)
         return svgp.sample_targets(attributes.model_of(self), X, n_samples, random_state, self.device, joint, **known)

@@ -151,7 +151,8 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, ClassifierArguments,
         is_long, *given = long_tables.opened(inputs.dense(self, X), y=y, sample_weight=sample_weight)
         X, y, sample_weight = given
         first = self._previous(streams) is None
-        rows, weight = donors.of_fit(self, encoding.of_fit(self, X, sample_weight, first), sample_weight, first, y)
+        rows = encoding.of_fit(self, X, sample_weight, first)
+        rows, weight = donors.of_fit(self, rows, sample_weight, streams, y)
         return (self._checked_long if is_long else self._checked)(rows, X, y, weight, classes, levels, streams)
 
     def _checked(self, X, given, y, sample_weight, classes, levels, streams):
@@ -163,6 +164,8 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, ClassifierArguments,
         weight = inputs.weights(sample_weight, X)
         of_all = (self, y, classes, previous, levels) if streams else (self, y, previous, levels)
         classes = (class_labels.of_stream if streams else class_labels.of_fit)(*of_all)
+        if not streams:
+            class_labels.warn_of_numbers(self, classes, len(y))
         position = positions(classes, y)
         weight = weight * class_labels.weights(self.class_weight, classes, position, weight)[position]
         self._check_present(class_labels.present(self, classes, position[weight > 0]), streams)

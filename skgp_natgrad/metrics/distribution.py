@@ -6,7 +6,6 @@ import functools
 
 import numpy as np
 from scipy.special import ndtr
-from sklearn.utils import check_random_state
 
 from .._backend.types import ArrayLike, Floats, Seed
 from ..estimators.arguments import checks
@@ -175,7 +174,7 @@ class PredictiveDistribution:
         -------
         draws : ndarray of shape (n_samples_X[, n_outputs], n_samples)
         """
-        return self._draws(checks.of_type("n_samples", n_samples, int, least=1), check_random_state(random_state))
+        return self._draws(checks.of_type("n_samples", n_samples, int, least=1), checks.random_numbers(random_state))
 
     def _targets(self, y, may_lack=False):
         """``y`` in the shape of one value for each row, finite; with ``may_lack`` some are NaN."""

@@ -58,9 +58,17 @@ def choice(name, value, allowed):
     return of_type(name, value, typing.Literal[tuple(allowed)])
 
 
-def seed(value):
+def seed(name, value, kind=Seed):
+    """Return ``value`` if random numbers can begin with it."""
+    allowed = make_constraint("random_state")
+    if isinstance(value, bool) or not allowed.is_satisfied_by(value):
+        raise ValueError(f"{name}={value!r} must be {allowed}.")
+    return value
+
+
+def random_numbers(value):
     """Return the random numbers of an argument ``random_state``."""
-    return check_random_state(of_type("random_state", value, Seed, least=0))
+    return check_random_state(seed("random_state", value))
 
 
 def levels(name, value, several=True):

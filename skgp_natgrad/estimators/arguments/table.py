@@ -310,7 +310,7 @@ class Training:
     tol: float = argument(default=1e-3, least=0.0, needs=(inert.steps,))
     n_iter_no_change: int = argument(default=50, least=1, needs=(inert.steps,))
     warm_start: bool = argument(default=False)
-    random_state: Seed = argument(default=None, least=0)
+    random_state: Seed = argument(default=None, check=checks.seed)
 
 
 @arguments

@@ -290,8 +290,9 @@ def summarised(estimator):
     prior_mean = class_labels.by_class(estimator, estimator._posterior.prior_mean[:, 0])
     prior_mean = np.broadcast_to(prior_mean * scale + offset, scale.shape)
     correlation = of_outputs and estimator.output_correlation_
+    of_rows = attributes.of_rows(estimator)
     found = tuple(terms), _plain(prior_mean), _noise(estimator), repr(estimator.likelihood_)
-    return Summary(*found, varies, correlation, estimator._compared, estimator._fitted_on, estimator._of_rows)
+    return Summary(*found, varies, correlation, estimator._compared, estimator._fitted_on, of_rows)
 
 
 def importances(estimator):

@@ -21,6 +21,26 @@ _FEW = 8
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
+def with_names(method: _Method) -> _Method:
+    """Decorate a method, so that an unknown argument is refused in the name of the user's class, with those there are.
+
+    Python would name the base class in which the method is written.
+    """
+    names = list(signature(method).parameters)[1:]
+
+    @functools.wraps(method)
+    def called(self, *arguments, **options):
+        unknown = next((name for name in options if name not in names), None)
+        if unknown is not None:
+            raise TypeError(
+                f"{type(self).__name__}.{method.__name__}() got an unexpected keyword argument {unknown!r}; it "
+                f"takes {', '.join(names)}."
+            )
+        return method(self, *arguments, **options)
+
+    return called
+
+
 def by_blocks(*aligned: str) -> Callable[[_Method], _Method]:
     """Decorate a method of predictions at the rows of X, so that an X in a file is read and predicted by blocks.
 
@@ -33,16 +53,9 @@ def by_blocks(*aligned: str) -> Callable[[_Method], _Method]:
     """
 
     def decorate(method: _Method) -> _Method:
-        names = list(signature(method).parameters)[1:]
-
+        @with_names
         @functools.wraps(method)
         def called(self, X, *arguments, **options):
-            unknown = next((name for name in options if name not in names), None)
-            if unknown is not None:
-                raise TypeError(
-                    f"{type(self).__name__}.{method.__name__}() got an unexpected keyword argument {unknown!r}; it "
-                    f"takes {', '.join(names)}."
-                )
             if not _rows.is_file_like(X) and not arguments and options.get("out") is None:
                 return method(self, X, *arguments, **options)
             given = signature(method).bind(self, X, *arguments, **options)

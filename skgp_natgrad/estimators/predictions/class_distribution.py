@@ -10,7 +10,7 @@ from ..._backend.types import ArrayLike, Floats, NDArray, Seed
 from ..arguments import checks
 from ..rows import class_labels, mean_of_labels
 from . import incomplete
-from .by_blocks import by_blocks
+from .by_blocks import by_blocks, with_names
 from .incomplete import over_donors
 from .latent import LatentDistribution
 
@@ -139,6 +139,7 @@ class ClassDistribution(LatentDistribution):
         log_proba = self.predict_log_proba(X)
         return log_proba[:, 1] - log_proba[:, 0] if len(self.classes_) == 2 else log_proba
 
+    @with_names
     @over_donors(incomplete.labels)
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Seed = 0, joint: bool = True) -> NDArray[Any]:
         """Draw labels from the prediction.

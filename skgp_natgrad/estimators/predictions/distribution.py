@@ -15,7 +15,7 @@ from ..rows.outputs import over_outputs
 from ..rows.training_table import latent_offset
 from . import incomplete
 from .at_rows import LARGEST, quantiles
-from .by_blocks import by_blocks
+from .by_blocks import by_blocks, with_names
 from .incomplete import over_donors
 from .latent import LatentDistribution
 from .prior import before_fit
@@ -83,6 +83,16 @@ class TargetRows(LatentDistribution):
     def _shaped(self, columns):
         """Drop the last axis, that of the outputs, if y had none."""
         return columns[..., 0] if self._single_output else columns
+
+
+def _refuse_level(alpha):
+    """Refuse a number that looks like the probability outside an interval, of a model without known noise."""
+    if isinstance(alpha, (float, np.floating)) and 0.0 < alpha < 1.0:
+        raise ValueError(
+            f"alpha={float(alpha)!r} is the known variance of the noise of the rows, but the model was fitted without "
+            f"alpha. For an interval that y leaves with this probability give coverage={1.0 - float(alpha):.4g}; for "
+            "rows whose noise has this variance give alpha an array with a value for each row."
+        )
 
 
 class TargetDistribution(TargetRows):
@@ -241,6 +251,7 @@ class TargetDistribution(TargetRows):
         found = self._in_units(svgp.quantiles(likelihood, mean, var, np.ravel(levels), of_rows))
         return found if np.ndim(levels) else found[..., 0]
 
+    @with_names
     def predict_interval(
         self, X: ArrayLike, coverage: float = 0.9, offset: PerRow = None, *, alpha: PerRow = None, trials: PerRow = None
     ) -> tuple[Floats, Floats]:
@@ -279,10 +290,13 @@ class TargetDistribution(TargetRows):
         True
         """
         coverage = checks.levels("coverage", coverage, several=False)
+        if not getattr(self, "_has_alpha", True):
+            _refuse_level(alpha)
         levels = [0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage]
         both = self.predict_quantiles(X, levels, offset, alpha=alpha, trials=trials)
         return both[..., 0], both[..., 1]
 
+    @with_names
     @before_fit
     @over_donors(incomplete.draws)
     @with_mean_function

@@ -170,7 +170,7 @@ def draws(call, at, options):
     """The fold of draws of y: each is from the prediction of one donor of every row."""
     n_samples = checks.of_type("n_samples", options["n_samples"], int, least=1)
     random_state = options["random_state"]
-    random_state = checks.seed(random_state)
+    random_state = checks.random_numbers(random_state)
     used, place = at.expansion.chosen(random_state.uniform(size=(len(at.table), n_samples)))
     of_rows = {name: each[used] for name, each in at.options().items() if name in _ALIGNED and np.ndim(each)}
     found = call(at.rows[used], **options | of_rows | {"random_state": random_state})
@@ -201,7 +201,7 @@ def labels(call, at, options):
     """The fold of draws of labels: by the probabilities of an incomplete row, each independent of all others."""
     n_samples = checks.of_type("n_samples", options["n_samples"], int, least=1)
     random_state = options["random_state"]
-    random_state = checks.seed(random_state)
+    random_state = checks.random_numbers(random_state)
     lacks = np.isnan(at.table).any(1)
     p = at.estimator.predict_proba(at.table[lacks].view(encoding.Encoded))
     u = random_state.uniform(size=(len(p), n_samples))

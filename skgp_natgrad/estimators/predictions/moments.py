@@ -18,7 +18,7 @@ from ..rows.encoding import slopes_of_columns
 from ..rows.mean_function import with_mean_function
 from ..rows.outputs import over_outputs
 from . import incomplete
-from .by_blocks import by_blocks
+from .by_blocks import by_blocks, with_names
 from .distribution import TargetDistribution
 from .incomplete import over_donors
 from .prior import before_fit
@@ -243,6 +243,7 @@ class TargetMoments(TargetDistribution):
         gradients = slopes_of_columns(self, mean + slopes, std)
         return tuple(gradients) if return_std else gradients[0]
 
+    @with_names
     def score(
         self,
         X: ArrayLike,

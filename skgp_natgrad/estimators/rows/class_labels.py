@@ -12,6 +12,9 @@ from ..._backend.notices import Notice
 from ..arguments import checks
 from . import inputs
 
+# So many different numbers, with fewer rows of each than this on average, look like a quantity.
+_MANY, _FEW_OF_EACH = 20, 4
+
 
 def of_fit(estimator, y, previous, levels=None):
     """The labels of ``y``, of all processes, sorted; or all ``levels``. A warm start needs those of the previous fit.
@@ -240,6 +243,19 @@ def warn_of_taken(estimator, classes, levels):
         "lowest level first, or give y as an ordered Categorical of pandas or an Enum of Polars."
     )
     Notice("The order of the labels is not given, and they are taken in alphabetical order.", details).give()
+
+
+def warn_of_numbers(estimator, classes, n_rows):
+    """Give a UserWarning that labels look like a quantity: many numbers, few rows of each."""
+    are_many = classes.dtype.kind in "iuf" and len(classes) >= _MANY and n_rows < _FEW_OF_EACH * len(classes)
+    if not are_many or _ordered_likelihood(estimator) is not None:
+        return
+    details = (
+        f"y has {len(classes)} different numbers in {n_rows} rows. If they measure something, use NGDSVGPRegressor, or "
+        "put them in a few ordered groups for likelihood='ordinal'. Classes with so few rows are seldom predicted "
+        "better than by their frequencies, and the fit takes time with each of them."
+    )
+    Notice("The labels look like a quantity, not like classes.", details).give()
 
 
 def check_as_before(levels, classes):

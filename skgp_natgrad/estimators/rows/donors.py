@@ -11,12 +11,15 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.linear_model import RidgeCV
 
+from ..._backend.notices import Notice
 from . import inputs
 
 # Rows of which a mixture is made, and rows among which they are chosen.
 N_DONORS, KEPT_ROWS = 32, 2000
 # The least share of complete rows that are enough for a fit, so that the others are left out of it.
 FEWEST_COMPLETE = 0.25
+# The share of rows that lack numbers from which on a warning says so.
+_MANY = 0.5
 # Donors differ by so many deviations of what is missing, or are the nearest ones.
 _ALIKE = 0.5
 # Penalties of the regression of what is missing, among which rows that are left out of it choose; the last leaves
@@ -73,19 +76,22 @@ def _like(numbers, values):
 # -- in a fit -----------------------------------------------------------------------------
 
 
-def of_fit(estimator, rows, sample_weight, first, labels=()):
+def of_fit(estimator, rows, sample_weight, streams, labels=()):
     """Complete rows of numbers and the weights of a fit: rows with missing numbers count zero if enough are complete.
 
-    The rows of a ``first`` fit, as they are, become donors. Of a label that no complete row has one row stays.
-    ``_of_rows`` says how many rows lack numbers, and what is done with them.
+    The rows of a first fit, as they are, become donors. Of a label that no complete row has one row stays.
+    ``_n_lacking`` has the numbers of rows that lack numbers and of all, in a stream those of all its parts.
     """
-    estimator._of_rows = ()
+    first = estimator._previous(streams) is None
+    before = (0, 0) if first or not streams else estimator._n_lacking
     if first:
         estimator._donors = None
-    found = estimator.encoding_
+    estimator._n_lacking, found = (0, 0), estimator.encoding_
     if found is None:
         return rows, sample_weight
     weight = inputs.weights(sample_weight, rows)
+    n_used = np.count_nonzero(weight > 0.0)
+    estimator._n_lacking = before[0], before[1] + n_used
     if first:
         used = np.flatnonzero(weight > 0.0)
         estimator._donors = rows[some(used, KEPT_ROWS)]
@@ -99,9 +105,30 @@ def of_fit(estimator, rows, sample_weight, first, labels=()):
         complete[list(others.values())] = True
     used, leaves_out = weight > 0.0, found.leaves_out and np.any(complete & (weight > 0.0))
     n_lacking = np.count_nonzero(used & (~complete if leaves_out else lacking(rows).any(1)))
-    done = "left out of the fit" if leaves_out else "filled in by means, with columns that say where"
-    estimator._of_rows = (f"{n_lacking} of {np.count_nonzero(used)} rows lack numbers in X, {done}",) * bool(n_lacking)
+    estimator._n_lacking = before[0] + n_lacking, before[1] + n_used
+    if n_lacking > _MANY * n_used:
+        _tell_many(n_lacking, n_used, found)
     return found.filled(rows), weight * complete if leaves_out else sample_weight
+
+
+def said(estimator):
+    """A line for `summary`, if rows lack numbers: how many, and what is done with them."""
+    n_lacking, n_rows = estimator._n_lacking
+    return (f"{n_lacking} of {n_rows} rows lack numbers in X, {_done(estimator.encoding_)}",) if n_lacking else ()
+
+
+def _done(encoding):
+    return "left out of the fit" if encoding.leaves_out else "filled in by means, with columns that say where"
+
+
+def _tell_many(n_lacking, n_used, encoding):
+    details = (
+        f"{n_lacking} of {n_used} rows lack numbers in X, and are {_done(encoding)}; predictions average over what may "
+        "be missing. If that leaves too few rows, leave columns with many gaps out of X, or put an imputer before the "
+        "model, as in make_pipeline(IterativeImputer(), NGDSVGPRegressor()). It learns from all rows, but takes what "
+        "was filled in for certain: compare held-out log densities."
+    )
+    Notice("More than half of the rows lack numbers.", details).give()
 
 
 def some(rows, n):

@@ -27,7 +27,7 @@ _STEP = np.finfo(float).eps ** (1.0 / 3.0)
 def of_fit(estimator, X, y, weight, offset, goes_on):
     """The function, or the regressors fitted to what the offset leaves of y; a stream keeps those that it has.
 
-    And the offset with the mean function at the rows, each predicted from others where it is fitted. ``_of_rows`` says
+    And the offset with the mean function at the rows, each predicted from others where it is fitted. ``_of_mean`` says
     how well.
     """
     given = estimator.mean_function
@@ -36,6 +36,8 @@ def of_fit(estimator, X, y, weight, offset, goes_on):
         raise ValueError(
             f"mean_function={given!r} must be None, 'linear', a function of X, or a regressor with fit and predict."
         )
+    if not goes_on:
+        estimator._of_mean = ()
     if goes_on or not _is_to_be_fitted(given):
         found = estimator.mean_function_ if goes_on else given
         return found, plus_mean(found, X, offset, y.shape[1])
@@ -51,7 +53,7 @@ def of_fit(estimator, X, y, weight, offset, goes_on):
     y = y if offset is None else y - offset
     fitted, at_rows = zip(*(_of_target(given, X, each, weight, estimator.random_state) for each in y.T), strict=True)
     at_rows = np.column_stack(at_rows)
-    estimator._of_rows += _score_of(given, fitted, y, at_rows, np.ones(len(X)) if weight is None else weight)
+    estimator._of_mean = _score_of(given, fitted, y, at_rows, np.ones(len(X)) if weight is None else weight)
     return list(fitted), at_rows if offset is None else offset + at_rows
 
 

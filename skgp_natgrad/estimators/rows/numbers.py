@@ -37,9 +37,8 @@ def checked(estimator, X, y, sample_weight, known, streams):
     is_long, X, y, sample_weight, *values = long_tables.opened(X, y=y, sample_weight=sample_weight, **known)
     known, of_rows = dict(zip(known, values, strict=True)), _of_files if is_long else _in_memory
     first = estimator._previous(streams) is None
-    rows, sample_weight = donors.of_fit(
-        estimator, encoding.of_fit(estimator, X, sample_weight, first), sample_weight, first
-    )
+    rows = encoding.of_fit(estimator, X, sample_weight, first)
+    rows, sample_weight = donors.of_fit(estimator, rows, sample_weight, streams)
     return of_rows(estimator, (rows, X), y, sample_weight, known, streams)
 
 
@@ -74,6 +73,7 @@ def _targets(estimator, X, columns, weight, types, single, offset, known, stream
     goes_on = streams and estimator._previous(streams) is not None
     known_mean, offset = mean_function.of_fit(estimator, X, columns, weight, offset, goes_on)
     single = estimator._single_output if goes_on else single
+    has_alpha = known.get("alpha") is not None or (goes_on and estimator._has_alpha)
     return Targets(
         columns=columns,
         weight=weight,
@@ -81,7 +81,12 @@ def _targets(estimator, X, columns, weight, types, single, offset, known, stream
         default_likelihood=_DEFAULT,
         n_classes=0,
         scale=estimator.normalize_y,
-        attributes={"_single_output": single, "mean_function_": known_mean, "_output_scale": None},
+        attributes={
+            "_single_output": single,
+            "mean_function_": known_mean,
+            "_output_scale": None,
+            "_has_alpha": has_alpha,
+        },
         offset=offset,
         known=known_of_fit(likelihood, known, columns),
         may_lack=goes_on,

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import has_fit_parameter
 
 from ..._backend.repeated import groups
+from ..arguments import checks
 
 # As many as scikit-learn's cross-validation has by default.
 FOLDS = 5
@@ -49,7 +49,7 @@ def predictions(fit, predict, shape, X, y, weight, labels, random_state):
         See `parts_of`.
     random_state : int, RandomState instance or None
     """
-    found, part = np.full((len(X), *shape), np.nan), parts_of(X, labels, check_random_state(random_state))
+    found, part = np.full((len(X), *shape), np.nan), parts_of(X, labels, checks.random_numbers(random_state))
     for k in np.unique(part[part >= 0]):
         rest, held = part != k, part == k
         found[held] = predict(fit(X[rest], y[rest], None if weight is None else weight[rest]), X[held])
