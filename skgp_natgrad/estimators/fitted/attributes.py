@@ -16,7 +16,8 @@ from ...choose.scale import NormalScores
 from ...kernels import LinearTransform, from_sklearn, normalized, nugget, to_sklearn, white
 from ..arguments import constructor
 from ..arguments.reading import latent, noise_of, one_or_each
-from ..rows import donors, training_table
+from ..rows import training_table
+from ..rows.donors import said
 from ..rows.encoding import changing
 from .hyperparameters import in_units_of_model, in_units_of_X, without_noise
 
@@ -89,7 +90,7 @@ def store(estimator, fit, result, calibrate=None):
         n_rejected_steps_=int(report.rejected.sum()),
         n_clipped_steps_=int(report.clipped.sum()),
         jitter_=jitter,
-        plan_=_paragraph(fit, model, result, "; ".join(["", *of_rows(estimator)]) + _of_noise(estimator, fit, result)),
+        plan_=_paragraph(fit, model, result, "; ".join(["", *said(estimator)]) + _of_noise(estimator, fit, result)),
         _x_scale=scales.x,
         _y_scale=scales.y,
         _posterior=model.posterior.read_by(with_variance=True),
@@ -103,11 +104,6 @@ def store(estimator, fit, result, calibrate=None):
         _trained_with=fit.trained_with,
     )
     return left_out
-
-
-def of_rows(estimator):
-    """Lines for `summary`: how many rows lack numbers, and how well a mean function predicts."""
-    return (*donors.said(estimator), *getattr(estimator, "_of_mean", ()))
 
 
 def _neighbours(fit, result):

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from ... import svgp
 from ..._backend.types import Floats
 from ...kernels import Columns, LinearTransform
-from ..rows import class_labels, encoding, outputs
+from ..rows import class_labels, donors, encoding, outputs
 from . import attributes
 
 # A printed summary names this many columns of a factor, and so many directions with as many of their columns.
@@ -290,9 +290,8 @@ def summarised(estimator):
     prior_mean = class_labels.by_class(estimator, estimator._posterior.prior_mean[:, 0])
     prior_mean = np.broadcast_to(prior_mean * scale + offset, scale.shape)
     correlation = of_outputs and estimator.output_correlation_
-    of_rows = attributes.of_rows(estimator)
     found = tuple(terms), _plain(prior_mean), _noise(estimator), repr(estimator.likelihood_)
-    return Summary(*found, varies, correlation, estimator._compared, estimator._fitted_on, of_rows)
+    return Summary(*found, varies, correlation, estimator._compared, estimator._fitted_on, donors.said(estimator))
 
 
 def importances(estimator):

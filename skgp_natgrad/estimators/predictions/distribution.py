@@ -85,14 +85,17 @@ class TargetRows(LatentDistribution):
         return columns[..., 0] if self._single_output else columns
 
 
-def _refuse_level(alpha):
-    """Refuse a number that looks like the probability outside an interval, of a model without known noise."""
-    if isinstance(alpha, (float, np.floating)) and 0.0 < alpha < 1.0:
+def _ends(regressor, coverage, alpha):
+    """The levels at which an interval ends; an alpha that looks like the probability outside of it is refused."""
+    coverage = checks.levels("coverage", coverage, several=False)
+    is_level = isinstance(alpha, (float, np.floating)) and 0.0 < alpha < 1.0
+    if is_level and not getattr(regressor, "_has_alpha", True):
         raise ValueError(
             f"alpha={float(alpha)!r} is the known variance of the noise of the rows, but the model was fitted without "
             f"alpha. For an interval that y leaves with this probability give coverage={1.0 - float(alpha):.4g}; for "
             "rows whose noise has this variance give alpha an array with a value for each row."
         )
+    return [0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage]
 
 
 class TargetDistribution(TargetRows):
@@ -289,14 +292,10 @@ class TargetDistribution(TargetRows):
         >>> bool(np.mean((lower <= y) & (y <= upper)) > 0.85)
         True
         """
-        coverage = checks.levels("coverage", coverage, several=False)
-        if not getattr(self, "_has_alpha", True):
-            _refuse_level(alpha)
-        levels = [0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage]
+        levels = _ends(self, coverage, alpha)
         both = self.predict_quantiles(X, levels, offset, alpha=alpha, trials=trials)
         return both[..., 0], both[..., 1]
 
-    @with_names
     @before_fit
     @over_donors(incomplete.draws)
     @with_mean_function

@@ -13,6 +13,7 @@ from ... import svgp
 from ...choose.scale import Scale
 from ..arguments import reading
 from ..rows import inputs
+from .by_blocks import with_names
 
 
 def is_given(estimator) -> bool:
@@ -26,6 +27,7 @@ def is_given(estimator) -> bool:
 def before_fit(method):
     """Decorate a method of predictions: without a fit it predicts from the prior, if that is given."""
 
+    @with_names
     @functools.wraps(method)
     def called(self, X, *arguments, **options):
         of_prior = not self.__sklearn_is_fitted__() and is_given(self)

@@ -112,9 +112,10 @@ def of_fit(estimator, rows, sample_weight, streams, labels=()):
 
 
 def said(estimator):
-    """A line for `summary`, if rows lack numbers: how many, and what is done with them."""
+    """Lines for `summary`: how many rows lack numbers, and what is done with them; how a mean function predicts."""
     n_lacking, n_rows = estimator._n_lacking
-    return (f"{n_lacking} of {n_rows} rows lack numbers in X, {_done(estimator.encoding_)}",) if n_lacking else ()
+    lines = [f"{n_lacking} of {n_rows} rows lack numbers in X, {_done(estimator.encoding_)}"] if n_lacking else []
+    return (*lines, *getattr(estimator, "_of_mean", ()))
 
 
 def _done(encoding):
