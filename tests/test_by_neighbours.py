@@ -330,7 +330,7 @@ def test_a_given_kernel_is_trained_if_judges_clearly_prefer_it(rng, monkeypatch,
 
 
 def test_a_given_kernel_stays_where_judges_prefer_it(rng, monkeypatch):
-    for name, value in {"_ROWS": 60, "_MORE_ROWS": 80, "_FEWEST_ROWS": 60}.items():
+    for name, value in {"_TRAINING_ROWS": 60, "_MORE_ROWS": 80, "_FEWEST_ROWS": 60}.items():
         monkeypatch.setattr(dense, name, value)
     X = rng.normal(size=(300, 2))
     table = svgp.Table(X, np.sin(2.0 * X[:, :1].T) + 0.1 * rng.normal(size=(1, 300)), np.ones(300))
@@ -392,7 +392,7 @@ def test_the_scale_of_latent_functions_is_found_with_their_lengthscales(rng, mon
 
 def test_a_kernel_of_labels_keeps_hyperparameters_that_training_would_spoil(rng, monkeypatch):
     """Few rows may train a kernel of labels to predict others worse than it did: the judges then keep it as it was."""
-    fewer = {"_ROWS": 60, "_MORE_LABELS": 80, "_FEWEST_JUDGES": 100, "_FEWEST_ROWS": 60}
+    fewer = {"_TRAINING_ROWS": 60, "_MORE_LABELS": 80, "_FEWEST_JUDGES": 100, "_FEWEST_ROWS": 60}
     for name, value in fewer.items():
         monkeypatch.setattr(dense, name, value)
     X = rng.normal(size=(300, 2))
@@ -437,7 +437,7 @@ def test_each_kernel_of_measurements_goes_on_in_both_ways(rng, monkeypatch, spoi
         return round(float(np.exp(candidate.best[0].hyperparameters.noise)), 3)
 
     def trained(view, candidate, judges):
-        if len(judges.index) == dense._ROWS:
+        if len(judges.index) == dense._TRAINING_ROWS:
             noise = after[position[noise_of(candidate)]]
             return candidate.best[0].hyperparameters._replace(noise=np.log(noise))
         went.append(("neighbours", candidate.make, after.index(noise_of(candidate))))
@@ -449,7 +449,7 @@ def test_each_kernel_of_measurements_goes_on_in_both_ways(rng, monkeypatch, spoi
 
     monkeypatch.setattr(dense, "_trained", trained)
     monkeypatch.setattr(dense, "_of_evidence", of_evidence)
-    for name, value in {"_ROWS": 60, "_MORE_ROWS": 80}.items():
+    for name, value in {"_TRAINING_ROWS": 60, "_MORE_ROWS": 80}.items():
         monkeypatch.setattr(dense, name, value)
     candidates = [candidate(*each) for each in ((0, matern52), (1, matern52), (0, matern12), (1, matern12))]
     with device.computation("cpu"):
@@ -465,7 +465,7 @@ def test_few_rows_train_the_best_of_each_form(rng, monkeypatch):
     noises, trained_at = {matern52: 0.05 * 3.0 ** np.arange(5), matern12: np.array([50.0])}, []
 
     def trained(view, candidate, judges):
-        if len(judges.index) == dense._ROWS:
+        if len(judges.index) == dense._TRAINING_ROWS:
             trained_at.append((candidate.make, float(np.exp(candidate.best[0].hyperparameters.noise))))
         return candidate.best[0].hyperparameters
 
@@ -475,7 +475,7 @@ def test_few_rows_train_the_best_of_each_form(rng, monkeypatch):
 
     monkeypatch.setattr(dense, "_trained", trained)
     monkeypatch.setattr(dense, "_of_evidence", lambda view, candidate, rows: candidate.best[0].hyperparameters)
-    for name, value in {"_ROWS": 60, "_MORE_ROWS": 80}.items():
+    for name, value in {"_TRAINING_ROWS": 60, "_MORE_ROWS": 80}.items():
         monkeypatch.setattr(dense, name, value)
     candidates = [candidate(make, each) for make in noises for each in noises[make]]
     with device.computation("cpu"):
@@ -584,7 +584,7 @@ def test_directions_of_many_measurements_are_found_beside_repeated_and_constant_
 @pytest.mark.parametrize("of_labels", [False, True])
 def test_weights_tell_what_is_more_and_not_how_much_there_is(rng, monkeypatch, of_labels):
     """Weights that sum to one are as good as weights of one."""
-    for name, fewer in {"_ROWS": 60, "_MORE_ROWS": 80, "_MORE_LABELS": 80, "_FEWEST_JUDGES": 100}.items():
+    for name, fewer in {"_TRAINING_ROWS": 60, "_MORE_ROWS": 80, "_MORE_LABELS": 80, "_FEWEST_JUDGES": 100}.items():
         monkeypatch.setattr(dense, name, fewer)
     X = rng.normal(size=(300, 2))
     y = np.sin(4.0 * X[:, 0]) + 0.1 * rng.normal(size=300)

@@ -392,8 +392,8 @@ def test_equal_rows_are_one_of_their_mean(rng):
 @pytest.mark.slow
 @pytest.mark.parametrize(("least", "level", "number"), [(-np.inf, -np.inf, 200), (-np.inf, 9.0, 100), (np.inf, 9.0, 0)])
 def test_neighbours_are_compared_with_few_points_and_with_half_of_them(rng, monkeypatch, least, level, number):
-    monkeypatch.setattr(points_or_neighbours, "_GAIN", least)
-    monkeypatch.setattr(points_or_neighbours, "_LEVEL", level)
+    monkeypatch.setattr(points_or_neighbours, "_WORTH_NEIGHBOURS", least)
+    monkeypatch.setattr(points_or_neighbours, "_LOSS_OF_HALF", level)
     monkeypatch.setattr(points_or_neighbours, "POINTS", 10)
     monkeypatch.setattr(sizes, "n_inducing", lambda *_: 40)
     X, y, x = table(rng, 300)
@@ -412,7 +412,7 @@ def test_neighbours_are_compared_with_few_points_and_with_half_of_them(rng, monk
 
 @pytest.mark.slow
 def test_a_number_of_points_that_is_given_means_no_neighbours(rng, monkeypatch):
-    monkeypatch.setattr(points_or_neighbours, "_GAIN", -np.inf)
+    monkeypatch.setattr(points_or_neighbours, "_WORTH_NEIGHBOURS", -np.inf)
     X, y, _ = table(rng, 300)
     found = regressor("auto", n_inducing=30, solver="evidence").fit(X, y)
     assert "neighbors" not in found.plan_

@@ -27,7 +27,7 @@ from .view import View
 # table.
 MOST_BY_EVIDENCE = 6000
 # Rows that train kernels first, then the best for measurements, and the best for labels; and neighbours of each row.
-_ROWS, _MORE_ROWS, _MORE_LABELS, _NEIGHBOURS = 400, 1000, 2000, 40
+_TRAINING_ROWS, _MORE_ROWS, _MORE_LABELS, _NEIGHBOURS_OF_TRAINING = 400, 1000, 2000, 40
 # Fewest rows that train a kernel; most numbers in them, if columns are many; fewest judges of labels.
 _FEWEST_ROWS, _NUMBERS, _FEWEST_JUDGES = 200, 64_000, 1000
 # Kernels of a form that few rows train, of measurements; those that are trained further, of labels; and neighbours from
@@ -35,7 +35,7 @@ _FEWEST_ROWS, _NUMBERS, _FEWEST_JUDGES = 200, 64_000, 1000
 _TRAINED, _BEST_OF_LABELS, _NEIGHBOURS_OF_JUDGES = 2, 3, 100
 # Standard errors by which a kernel of labels must be better untrained than the best that is trained, and a given one
 # trained than untrained; and by which a kernel must be worse at the evidence of more rows to be left (`search`).
-CLEARLY = 2.0
+SURE = 2.0
 # Kernels of measurements are ranked by few judges. All compare the best, with more neighbours, since a hundred are too
 # few for smooth functions: by few judges, protein's best two kernels differ by hardly more than a standard error.
 _FEW_JUDGES, _OF_FINALISTS = 500, 200
@@ -115,7 +115,7 @@ class _Training(NamedTuple):
         judges = neighbours.Judges.of(X, rows.outside(max(n_evidence, n_more)), of_labels)
         # One row of each X.
         first = rows.order[np.concatenate([[0], rows.ends[:-1]])][: max(_FEWEST_ROWS, _NUMBERS // width)]
-        return cls(judges, *(judges._replace(index=first[:n]) for n in (_ROWS, n_more)))
+        return cls(judges, *(judges._replace(index=first[:n]) for n in (_TRAINING_ROWS, n_more)))
 
 
 class _Contest:
@@ -208,14 +208,14 @@ def trained(start, bounds, table, rows, n_evidence, of_labels, others=None):
     starts = [start] if others is None else [*near, *others]
     for some in (few, more):
         prior = evidence.no_prior
-        best = by_neighbours.maximise(found, bounds, table, some, _NEIGHBOURS, prior, starts)
+        best = by_neighbours.maximise(found, bounds, table, some, _NEIGHBOURS_OF_TRAINING, prior, starts)
         found = best.hyperparameters
         starts = [found]
     if np.array_equal(flat(found), flat(start)):
         return start
     n_neighbours = _NEIGHBOURS_OF_JUDGES if of_labels else _OF_FINALISTS
     before, after = (verdict_by_neighbours(table, each, judges, n_neighbours) for each in (start, found))
-    is_better = after[0].are_larger_than(before[0], CLEARLY) and np.all(after[1] <= _GROSS * before[1])
+    is_better = after[0].are_larger_than(before[0], SURE) and np.all(after[1] <= _GROSS * before[1])
     return found if is_better else start
 
 
@@ -268,13 +268,13 @@ def _with_untrained(kept, untrained):
 
     Where nearly all labels are predicted, those that train say little.
     """
-    return [untrained, *kept] if untrained.densities.are_larger_than(kept[0].densities, CLEARLY) else kept
+    return [untrained, *kept] if untrained.densities.are_larger_than(kept[0].densities, SURE) else kept
 
 
 def _trained(view, candidate, judges):
     """Hyperparameters under which some rows are predicted best from their neighbours."""
     start, bounds, prior = _start(view, candidate)
-    return by_neighbours.maximise(start, bounds, view.table, judges, _NEIGHBOURS, prior).hyperparameters
+    return by_neighbours.maximise(start, bounds, view.table, judges, _NEIGHBOURS_OF_TRAINING, prior).hyperparameters
 
 
 def _of_evidence(view, candidate, rows):

@@ -15,9 +15,9 @@ from .wide import viewed
 
 # Rows on which a search that begins anew races one that goes on, and the noise at which it begins, as a share of the
 # targets' variance.
-_RACED, _NOISE = 400, 0.05
+_RACED, _NOISE_ANEW = 400, 0.05
 # The deviation that ties the lengthscales of `fitted_kernel`.
-_TIE = 1.0
+_TIE_OF_FITTED = 1.0
 
 
 class Candidate(NamedTuple):
@@ -106,7 +106,7 @@ def raced(view, candidate, rows):
     One search goes on from where fewer rows have led it, the other begins anew from common lengthscales: few rows may
     have led it to a lower maximum.
     """
-    start, bounds, prior = view.start(candidate.make, view.longest, np.log(_NOISE), candidate.tie)
+    start, bounds, prior = view.start(candidate.make, view.longest, np.log(_NOISE_ANEW), candidate.tie)
     # In a small table some rows are held out while kernels are compared; here all of them may be used.
     chosen = np.zeros(len(rows.X), bool)
     chosen[np.linspace(0, len(rows.X) - 1, min(len(rows.X), _RACED)).round().astype(int)] = True
@@ -121,7 +121,7 @@ def raced(view, candidate, rows):
 def refined(view, candidate, rows, index=0):
     """The `Found` of a candidate at the maximum of the evidence of more rows."""
     make, tie, (best, *_), density, held_out = candidate
-    _, bounds, prior = view.start(make, view.longest, np.log(_NOISE), tie)
+    _, bounds, prior = view.start(make, view.longest, np.log(_NOISE_ANEW), tie)
     found = evidence.maximise(best.hyperparameters, bounds, view.turn(rows), prior, best.spread)
     kernel, noise = (found if np.isfinite(found.evidence) else best).hyperparameters
     return Found(view.to_sklearn(make, kernel), float(np.exp(noise)), density, index, held_out=held_out)
@@ -153,6 +153,6 @@ def fitted_kernel(make, table, random_state, n_rows, noise):
     found : Found
     """
     rows, view = Shuffled(*in_random_order(table, random_state)), viewed(table)
-    start, _, _ = view.start(make, view.longest, np.log(noise), _TIE)
-    candidate = Candidate(make, _TIE, (evidence.Best(start, -np.inf),), np.nan)
+    start, _, _ = view.start(make, view.longest, np.log(noise), _TIE_OF_FITTED)
+    candidate = Candidate(make, _TIE_OF_FITTED, (evidence.Best(start, -np.inf),), np.nan)
     return refined(view, candidate, rows.merged(view.table, n_rows))

@@ -24,7 +24,7 @@ from .scale import fit_scale
 from .view import starts_of
 
 # Rows whose evidence compares starts; the number of best starts, without and with periods.
-_ROWS, _BEST, _BEST_OF_PERIODS = 192, 2, 3
+_ROWS_OF_RESTARTS, _BEST, _BEST_OF_PERIODS = 192, 2, 3
 # Another start must be better than the given values, or than a constant, by more than so many nats.
 _CLEARLY = 2.0
 # The largest distance of a random start from the given value, in logarithms.
@@ -61,8 +61,8 @@ class Starts:
         self._given = np.clip(flat(start), self._low, self._high)
         self._places = list(places(start.kernel, np.arange(rows.X.shape[1])))
         n_rows = len(rows.X)
-        few = self._random_state.permutation(n_rows)[:_ROWS]
-        self._few = rows if n_rows <= _ROWS else rows.rows(np.sort(few))
+        few = self._random_state.permutation(n_rows)[:_ROWS_OF_RESTARTS]
+        self._few = rows if n_rows <= _ROWS_OF_RESTARTS else rows.rows(np.sort(few))
         self._variance = max(float(np.nanmean(rows.y**2)), np.finfo(float).tiny)
 
     def search(self):

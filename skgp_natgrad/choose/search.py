@@ -28,16 +28,16 @@ from .view import FEW_COLUMNS, NEARLY_NOISE, NOISE_BOUNDS, starts_of
 from .wide import WideView, viewed
 
 # Rows whose evidence selects the kernel: for small tables, and for tables with many times as many rows.
-_FEW, _MORE = 250, 400
+_SEARCHED, _SEARCHED_OF_LONG = 250, 400
 # Starts from which the evidence is maximised.
 _TRIED = 2
 # Maxima of the evidence within so many nats are level.
-_LEVEL = 2.0
+_LEVEL_EVIDENCE = 2.0
 # The least gain of held-out density over that of noise, in nats a row, with which a kernel predicts anything.
 _LEAST_GAIN = 0.02
 # If none does, the shortest lengthscale, as a multiple of sqrt(D) standard deviations: under shorter ones every row
 # explains itself.
-_SMOOTH = 1.0
+_SMOOTH_LENGTH = 1.0
 # Evenly drawn rows are tried if they raise the share of the rarest label by more than this factor.
 _MUCH_MORE = 2.0
 # Functions that take a `View` and return further kernels that its targets suggest.
@@ -145,7 +145,7 @@ def begun(views_of, rows, may_be_noise, tie=None):
     tie : float, optional
         The deviation of a kernel's log lengthscales, in place of those that are tried by the size of the table.
     """
-    n_rows = _FEW if rows.n_groups <= 2 * evidence.ROWS else _MORE
+    n_rows = _SEARCHED if rows.n_groups <= 2 * evidence.ROWS else _SEARCHED_OF_LONG
     views, is_small = views_of(), rows.is_small(n_rows)
     effort = _OF_SMALL if is_small else _OF_MANY_COLUMNS if views[0].n_features >= MANY_COLUMNS else _USUAL
     if tie is not None or isinstance(views[0], WideView):
@@ -160,7 +160,7 @@ def begun(views_of, rows, may_be_noise, tie=None):
     # Along few columns a weak function may go up and down many times, and few rows are close to one another.
     may_be_noise &= views[0].n_numbers > FEW_COLUMNS
     if may_be_noise and _predict_nothing(firsts, splits(views[0].table, rows, n_rows)):
-        views, effort = views_of(_SMOOTH), effort._replace(ties=_OF_SMALL.ties[:1], predicts=False)
+        views, effort = views_of(_SMOOTH_LENGTH), effort._replace(ties=_OF_SMALL.ties[:1], predicts=False)
         firsts = _smooth_ones(views, rows, n_rows, effort)
     return views, firsts, n_rows, effort
 
@@ -170,7 +170,7 @@ def _at_more_rows(ranked, views, rows):
     more = [rows.merged(view.table, evidence.ROWS) for view in views]
     raced_ones = threads.for_each(lambda each: dense.Tried(*each[:2], *raced(*each[1:], more[each[0]])), ranked)
     best, *others = sorted(raced_ones, key=lambda each: -each.densities.mean)
-    close = [best, *(each for each in others if not best.densities.are_larger_than(each.densities, dense.CLEARLY))]
+    close = [best, *(each for each in others if not best.densities.are_larger_than(each.densities, dense.SURE))]
     found = threads.for_each(lambda each: refined(each.view, each.candidate, more[each.index], each.index), close)
     return [found[0]._replace(ahead=best.ahead_of(others[0]))] if len(found) == 1 < len(ranked) else found
 
@@ -291,7 +291,7 @@ def _smooth_of(view, rows, tie, effort):
     starts = [start(*NEARLY_NOISE), *starts[:_TRIED]]
     found = [evidence.maximise(at, to, rows, prior) for at, to, prior in starts]
     largest = max(each.evidence for each in found)
-    level = [each for each in found if each.evidence >= largest - _LEVEL or not effort.predicts]
+    level = [each for each in found if each.evidence >= largest - _LEVEL_EVIDENCE or not effort.predicts]
     return max(level, key=lambda each: each.hyperparameters.noise)
 
 

@@ -15,7 +15,7 @@ from .._backend.repeated import grouped, groups, in_rows, shuffled
 # With fewer held-out rows a table counts as small; and the most held-out rows of other tables.
 FEWEST_OUTSIDE, _OUTSIDE = 100, 1500
 # Folds of a small table, and of one with up to so many different rows.
-_FOLDS, _FOLDS_OF_FEW, _FEW = 3, 5, 150
+_FOLDS_OF_SMALL, _FOLDS_OF_FEW, _FEW_TO_SPLIT = 3, 5, 150
 
 
 class Split(NamedTuple):
@@ -108,7 +108,7 @@ class Shuffled(NamedTuple):
         # Groups are numbered in the random order.
         _, first, group = np.unique(groups(X)[self.order], return_index=True, return_inverse=True)
         group = np.argsort(np.argsort(first))[group]
-        n_folds = min(_FOLDS_OF_FEW if len(first) <= _FEW else _FOLDS, len(first))
+        n_folds = min(_FOLDS_OF_FEW if len(first) <= _FEW_TO_SPLIT else _FOLDS_OF_SMALL, len(first))
         return [group % n_folds == fold for fold in range(n_folds)]
 
 

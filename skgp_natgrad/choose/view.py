@@ -24,7 +24,7 @@ _CENTRE = 0.03
 _SHORTEST, _LONGEST = 1e-5, 1e5
 # Prior deviation of the log lengthscales of a sum's terms from one another, relative to each term's mean; and for a
 # table of few rows, which cannot tell so many apart, and up to how many these are.
-_APART, _APART_OF_FEW, _FEW = 1.0, 0.3, 600
+_APART, _APART_OF_FEW, _FEW_FOR_LENGTHS = 1.0, 0.3, 600
 # The upper bound in the search, where a column has no effect; the kernel's bound lets training go further. Then the
 # lower bounds of a coarse search, for many and for few columns.
 _TRIED_LONGEST = 1e3
@@ -96,7 +96,7 @@ class View:
         # Columns that fill up hardly contribute to sums over columns.
         self.longest = filled_up(longest, n_columns, value=self.limits[1])
         self.table, self.noises = table._replace(X=X), noises
-        self.apart = _APART if len(X) > _FEW else _APART_OF_FEW
+        self.apart = _APART if len(X) > _FEW_FOR_LENGTHS else _APART_OF_FEW
         # Constant columns, among them those that fill up, do not contribute to distances.
         self.varies = np.ptp(X, axis=0) > 0.0
         categories = [block for block in self.blocks if len(block) > 1]

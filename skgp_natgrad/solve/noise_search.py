@@ -20,7 +20,7 @@ _STEP, _PRECISION = 2.0, 0.2
 # With fewer rows noise and scale are kept; else the scale has a prior, worth so many rows with a scale of one.
 FEWEST, _ROWS_OF_PRIOR = 10, 3.0
 # Two densities are level within so many standard errors: if the rows show that X predicts y, and if they do not.
-_LEVEL, _LEVEL_OF_NOTHING = 1.0, 3.0
+_LEVEL_NOISE, _LEVEL_OF_NOTHING = 1.0, 3.0
 # A difference below this, in nats, counts as none.
 _SAME = 1e-5
 # Mean leverages above which the mean follows its rows, and above which it follows them a little; and the root mean
@@ -125,8 +125,8 @@ class _Level:
         A mean that follows its rows a little may be a weak function: it is kept if the constant is clearly worse.
         """
         if leverage > _FOLLOWS:
-            return _LEVEL_OF_NOTHING if self._is_level(self._constant(), _LEVEL_OF_NOTHING) else _LEVEL
-        return _LEVEL if leverage > _A_LITTLE and self._is_level(self._constant(), _LEVEL) else None
+            return _LEVEL_OF_NOTHING if self._is_level(self._constant(), _LEVEL_OF_NOTHING) else _LEVEL_NOISE
+        return _LEVEL_NOISE if leverage > _A_LITTLE and self._is_level(self._constant(), _LEVEL_NOISE) else None
 
     def most_noise(self, tried, limit):
         """The largest noise up to which all are level, among those that have been tried and further ones."""

@@ -47,7 +47,7 @@ _FACTORS = np.log(2.0) * np.arange(-3, 4)
 _RATIOS = np.log(10.0) * np.linspace(-9.0, 2.0, 23)
 _RATIO, _DEVIATION, _DEVIATION_OF_FACTOR = np.log(3.0), 3.0, 1.0
 # Fewest degrees of freedom of the errors; with fewer rows the quantile of this level is kept right by a factor.
-_FEWEST_DF, _LEVEL = 3.0, 0.95
+_FEWEST_DF, _KEPT_LEVEL = 3.0, 0.95
 _TINY = np.finfo(float).tiny
 
 
@@ -265,7 +265,7 @@ def _over(factors, moved, ratios, scale_of, table):
     total = (share[..., None] * (variances + (means - mean) ** 2)).sum((0, 1))
     df = len(weight) - 1.0
     used = max(df, _FEWEST_DF)
-    wider = stats.t.ppf(_LEVEL, df) / stats.t.ppf(_LEVEL, used)
+    wider = stats.t.ppf(_KEPT_LEVEL, df) / stats.t.ppf(_KEPT_LEVEL, used)
     inflation = np.where(varies, wider**2 * (total / (scale * best.unit_variance)).mean(-1), 1.0)
     kernel = multiplied(moved(factor), np.log(scale / variance))
     # A copy would tell what a row is.

@@ -27,12 +27,12 @@ POINTS = 500
 _NEIGHBOURS = 200
 # Rows that compare both ways, and the gain over few points, in nats a row, that more points would not make up for: 3000
 # points are ahead where it is .05 (kin8nm), and neighbours where it is .12 (keggdirected: 2.55 in place of 1.76).
-_ROWS, _GAIN = 2000, 0.1
+_PROBED, _WORTH_NEIGHBOURS = 2000, 0.1
 # With fewer rows nothing is compared.
-_FEWEST = 10
+_FEWEST_PROBED = 10
 # The least gain, in nats a row, that is worth twice as many neighbours, with which a row takes three times as long; and
 # the loss by half of them, from which on these do as well.
-_WORTH_TWICE, _LEVEL = 0.05, 0.002
+_WORTH_TWICE, _LOSS_OF_HALF = 0.05, 0.002
 # Most rows that such neighbours predict to calibrate the errors.
 _CALIBRATED = 4096
 
@@ -87,18 +87,18 @@ def found(optimum, parameters, constants, table, plan):
     asked, points = plan.n_neighbours != "auto", optimum.left_out
     neighbours = _neighbours(parameters, constants, table, plan.n_neighbours if asked else _NEIGHBOURS)
     more_noise = _variance(parameters) / _variance(optimum.parameters)
-    some = _some(points, _ROWS)
+    some = _some(points, _PROBED)
 
     def density_by(neighbours):
         return _density(_left_out(neighbours, parameters, some, more_noise))
 
     density, of_points = density_by(neighbours), _density(some)
     if not asked:
-        if not density - of_points > _GAIN:
+        if not density - of_points > _WORTH_NEIGHBOURS:
             return None
         half = neighbours.of_number(_NEIGHBOURS // 2)
         of_half = density_by(half)
-        if density - of_half < _LEVEL:
+        if density - of_half < _LOSS_OF_HALF:
             neighbours, density = half, of_half
         elif density - of_half > _WORTH_TWICE:
             twice = neighbours.of_number(2 * _NEIGHBOURS)
@@ -168,7 +168,7 @@ def _density(left_out):
     found = []
     for k, error in enumerate(left_out.error):
         rows = np.flatnonzero(np.isfinite(error) & (left_out.weight[k] > 0.0))
-        if len(rows) < _FEWEST:
+        if len(rows) < _FEWEST_PROBED:
             return 0.0
         deviation = np.sqrt(left_out.variance[k, rows])
         weight = left_out.weight[k, rows]
