@@ -5,6 +5,7 @@ import importlib
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import skgp_natgrad
@@ -35,3 +36,43 @@ def test_the_constants_of_a_step_are_those_of_its_file(file, constants):
     module = importlib.import_module(f"{skgp_natgrad.__name__}.{file}")
     assert constants
     assert {name: getattr(module, name) for name in constants} == constants
+
+
+# -- the page of all numbers ----------------------------------------------------------------------
+
+
+def lines_of_numbers():
+    """The file and the constants, by name, of each line of the page of numbers."""
+    for line in (PAGE.parent / "numbers.rst").read_text(encoding="utf-8").splitlines():
+        if line.startswith("   ") and line.count("|") == 2 and "``" in line:
+            file, constants, _ = line.split("|")
+            yield file.strip(), dict(re.findall(r"``(\w+) = ([^`]+)``", constants))
+
+
+def with_numbers(file):
+    """The names of a file's constants whose values hold a number."""
+    tree = ast.parse((Path(skgp_natgrad.__file__).parent / f"{file}.py").read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and any(isinstance(each, ast.Constant) for each in ast.walk(node.value)):
+            names = [each.id for target in node.targets for each in ast.walk(target) if isinstance(each, ast.Name)]
+            yield from (name for name in names if name.isupper() and re.search(r"\d", ast.unparse(node.value)))
+
+
+@pytest.mark.skipif(not ROWS, reason="without the folder of pages, as in an installed package")
+def test_the_page_of_numbers_has_those_of_the_code_and_each_once():
+    found = {}
+    for file, constants in lines_of_numbers():
+        module = importlib.import_module(f"{skgp_natgrad.__name__}.{file.replace('/', '.')}")
+        assert constants
+        for name, value in constants.items():
+            assert (file, name) not in found
+            found[file, name] = value
+            np.testing.assert_equal(eval(value, vars(module)), getattr(module, name), err_msg=f"{file}: {name}")
+    of_steps = {(row.values[0].replace(".", "/"), name) for row in ROWS for name in row.values[1]}
+    assert not of_steps & set(found)
+    files = {file for file, _ in [*of_steps, *found]}
+    unlisted = {(file, name) for file in files for name in with_numbers(file)} - of_steps - set(found)
+    # Mathematics, and what a library says, decide nothing.
+    assert not {each for each in unlisted if each[1] not in ("LOG_2PI", "_OF_NOTHING", "_EPS", "_MATERN")}
+    names = [name for _, name in of_steps]
+    assert len(set(names)) == len(names)

@@ -24,13 +24,14 @@ _HELD_OUT = 2000
 
 
 class Case(NamedTuple):
-    """A data set, its training rows, inducing points, iterations, and a likelihood other than the usual one."""
+    """A data set, its training rows, inducing points, iterations, another likelihood, and points of the mean alone."""
 
     dataset: str
     rows: int | None
     points: int
     iterations: int
     likelihood: str | None = None
+    mean_points: int = 0
 
 
 CASES = (
@@ -49,6 +50,10 @@ CASES = (
     Case("power", 3000, 100, 600, "student_t"),
     Case("boston", None, 100, 600, "heteroscedastic_gaussian"),
     Case("kin8nm", 3000, 100, 600, "heteroscedastic_gaussian"),
+    Case("energy", None, 100, 300, mean_points=300),
+    Case("kin8nm", 3000, 100, 300, mean_points=300),
+    Case("kin8nm", 3000, 100, 1500, mean_points=300),
+    Case("magic", 3000, 100, 300, mean_points=300),
 )
 
 
@@ -56,6 +61,7 @@ def parse_arguments(argv=None):
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--data-dir", type=Path, default=Path(os.environ.get("SKGP_DATA", DEFAULT_DATA)))
     p.add_argument("--rates", nargs="+", type=float, default=[0.02, 0.05, 0.1])
+    p.add_argument("--mean-points", action="store_true", help="only the cases with points of the mean alone")
     return p.parse_args(argv)
 
 
@@ -76,6 +82,7 @@ def scores_of(case, rate, data_dir):
     kind = NGDSVGPRegressor if task == "regression" else NGDSVGPClassifier
     options = {"solver": "ngd", "n_inducing": case.points, "max_iter": case.iterations, "random_state": 0}
     options |= {"likelihood": case.likelihood} if case.likelihood else {}
+    options |= {"n_mean_inducing": case.mean_points} if case.mean_points else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = kind(learning_rate=rate, **options).fit(X, y)
@@ -90,8 +97,11 @@ def main(argv=None):
     args = parse_arguments(argv)
     rows = []
     for case in CASES:
+        if args.mean_points and not case.mean_points:
+            continue
         scores = [scores_of(case, rate, args.data_dir) for rate in args.rates]
-        name = f"{case.dataset}, {case.likelihood}" if case.likelihood else case.dataset
+        beside = case.likelihood or (f"{case.mean_points} for the mean" if case.mean_points else "")
+        name = f"{case.dataset}, {beside}" if beside else case.dataset
         shown = [f"{density:.3f} / {error:.4f}" for density, error in scores]
         rows.append([name, case.points, case.iterations, *shown])
     show(["data", "points", "iterations", *(f"rate {rate}" for rate in args.rates)], rows, rst=True)
