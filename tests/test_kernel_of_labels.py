@@ -121,6 +121,26 @@ def test_a_warm_start_keeps_its_kernel_unless_another_predicts_labels_better(rng
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_warm_start_on_the_same_labels_stays_near_its_kernel(seed, monkeypatch):
+    """No lengthscale is ten times as long, no term is lost, and new labels are predicted as well."""
+    monkeypatch.setattr(kernel_of_labels, "OF_LABELS", OF_LABELS)
+    X = np.random.default_rng(seed).normal(size=(1400, 2))
+    y = np.sin(2.0 * X[:, 0]) > 0.0
+    model, found = NGDSVGPClassifier(random_state=0, warm_start=True, normalize_X=True), []
+    for _ in range(2):
+        terms = terms_of(model.fit(X[:400], y[:400]).kernel_)
+        variances = [each.k1.constant_value for each in terms]
+        lengths = [each.k2.length_scale for each in terms if hasattr(each.k2, "length_scale")]
+        loss = log_loss(y[400:], model.predict_proba(X[400:]))
+        found.append((np.concatenate(lengths), np.array(variances) / np.sum(variances), loss))
+    (lengths, shares, loss), (lengths_again, shares_again, loss_again) = found
+    np.testing.assert_array_less(np.abs(np.log(lengths_again / lengths)), np.log(10.0))
+    np.testing.assert_array_less(np.abs(np.log(shares_again / shares)), np.log(10.0))
+    assert loss_again < loss + 0.01
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "gain"), [("thresholds", 0.0), ("waves", -0.02), ("lines", -0.02)])
 def test_the_sum_beside_the_plain_kernel(rng, kind, gain, monkeypatch):
     """It is better where functions jump at thresholds, and elsewhere about as good."""

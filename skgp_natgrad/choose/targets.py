@@ -102,10 +102,11 @@ def started(plan, found, table):
     return plan._replace(likelihood=plan.route.likelihood(plan, found, table, variance))
 
 
-def with_kernel(plan, kernel, table):
-    """The plan with a kernel of the route's variance."""
+def with_kernel(plan, kernel, table, variance=None):
+    """The plan with a kernel of this variance; default: the route's."""
     total = float(np.mean(kernel.diag(table.X[:1000])))
-    return plan._replace(kernels=(multiplied(kernel, plan.route.variance / total),))
+    variance = plan.route.variance if variance is None else variance
+    return plan._replace(kernels=(multiplied(kernel, variance / total),))
 
 
 def variances(plan, table):

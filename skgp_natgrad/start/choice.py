@@ -345,9 +345,12 @@ def _of_labels(plan, table, random_state):
 def _regressed(plan, table, order, rows, random_state):
     """The plan with the given kernel fitted by regression of the labels of some rows."""
     rows = merged(targets.regressed(rows, plan.n_classes, plan.likelihood))
+    # The indicators of classes have unit variance.
+    plan = targets.with_kernel(plan, plan.kernels[0], table, 1.0) if plan.follows else plan
     logs = [jax.tree.map(np.log, each) for each in _kernels.from_sklearn(plan.kernels[0], table.X.shape[1])]
     start, *bounds = map(Hyperparameters, logs, np.log((_NOISE, *view.NOISE_BOUNDS_OF_LABELS)))
-    starts = Starts(start, bounds, rows, evidence.no_prior, plan.n_restarts, random_state)
+    prior = view.near(flat(start)) if plan.follows else evidence.no_prior
+    starts = Starts(start, bounds, rows, prior, plan.n_restarts, random_state)
     best, _ = starts.search()
     found = best.hyperparameters if np.isfinite(best.evidence) else start
     whole, order = _whole(plan, table, order)
