@@ -10,13 +10,18 @@ from skgp_natgrad import kernels
 from skgp_natgrad._backend.flat import flat, rebuilt
 from skgp_natgrad.choose import without_xla
 from skgp_natgrad.choose.covariances import Compiled, covariance_of, programs_of
+from skgp_natgrad.kernels import Columns, Laplacian
+from skgp_natgrad.kernels.tied import Tied
 
 LENGTHS = [0.7, 1.9, 3.0]
+OWNER = (0, 1, 0)
 KERNELS = {
     "rough": 1.3 * Matern(LENGTHS, nu=0.5),
     "sum": 0.4 * Matern(LENGTHS, nu=1.5) + 2.0 * RBF(LENGTHS) + 0.1 * DotProduct(0.6) + 1.1 * Matern(LENGTHS, nu=2.5),
     "isotropic": 0.4 * Matern(1.7, nu=2.5) + 2.0 * RBF(0.9),
     "season": 0.4 * Matern(1.7, nu=0.5) + 0.7 * DotProduct(0.6) ** 2 + 2.0 * ExpSineSquared(0.9, 1.3),
+    "absolute differences": 1.3 * Laplacian(LENGTHS) + 0.6 * Laplacian(1.7),
+    "effects": 1.3 * Matern(LENGTHS, nu=0.5) + 0.3 * Columns(RBF(0.7), [2, 0]) + 0.8 * Columns(Laplacian(0.9), 1),
     "growing season": 0.8 * (ExpSineSquared(0.9, 1.3) * DotProduct(0.8) ** 2),
 }
 
@@ -25,12 +30,18 @@ def logs_of(kernel):
     return jax.tree.map(np.log, kernels.from_sklearn(kernel, 3).value)
 
 
+def tied_logs_of(kernel):
+    """Two of the three columns share their lengthscales."""
+    return Tied.of(jax.tree.map(lambda each: each[np.array(OWNER)] if np.ndim(each) else each, logs_of(kernel)), OWNER)
+
+
 def cotangents(rng, n):
     return rng.normal(size=n), np.triu(rng.normal(size=(n, n)), 1)
 
 
+@pytest.mark.parametrize("logs_of", [logs_of, tied_logs_of])
 @pytest.mark.parametrize("name", KERNELS)
-def test_value_and_gradient_are_those_of_the_compiled_programs(rng, x64, name):
+def test_value_and_gradient_are_those_of_the_compiled_programs(rng, x64, name, logs_of):
     X, log_kernel = 5.0 + rng.normal(size=(64, 3)), logs_of(KERNELS[name])
     found = without_xla.Covariance(without_xla.terms_of(log_kernel), X)
     expected, given = Compiled(programs_of(log_kernel), X), cotangents(rng, 64)

@@ -2,8 +2,8 @@
 
 To compile a program takes a third of a second, and a search calls one of few rows some sixty times for some
 milliseconds each: a first fit of a process would wait for compilers above all. Terms are a constant times stationary
-kernels with lengthscales, periodic ones, inner products, and their products and powers; with r the scaled distance and
-g the slope in r^2, it is
+kernels with lengthscales, periodic ones, inner products, and their products and powers, also on some of the columns;
+with r the scaled distance and g the slope in r^2, it is
 
     d k / d log c = k,    d k / d log l_d = -2 c g (x_d - z_d)^2 / l_d^2
 
@@ -16,12 +16,15 @@ import functools
 from typing import NamedTuple
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from .._backend.flat import flat
-from ..kernels import algebra, stationary
+from ..kernels import algebra, columns, laplacian, stationary, tied
 
 # Most rows: of 400 they take half of XLA's time, of 1000 the same, and XLA holds fewer arrays.
 MOST_ROWS = 1024
+# Rows whose absolute differences are summed at a time: they stay in the cache.
+_BLOCK_ROWS = 32
 
 
 class Term(NamedTuple):
@@ -32,20 +35,27 @@ class Term(NamedTuple):
     at: slice
 
 
-def terms_of(kernel, first=0):
-    """The `Term`s of a JAX kernel in the order of its logarithms (`flat`); None if it is none of the usual sums."""
+def terms_of(kernel, first=0, owner=None):
+    """The `Term`s of a JAX kernel in the order of its logarithms (`flat`); None if it is none of the usual sums.
+
+    ``owner`` is the group of each column if those of a group share a lengthscale (`tied.Tied`).
+    """
+    if isinstance(kernel, tied.Tied):
+        return terms_of(kernel.kernel, first, kernel.owner)
     if isinstance(kernel, algebra.Sum):
-        left, right = terms_of(kernel.k1, first), terms_of(kernel.k2, first + flat(kernel.k1).size)
+        left, right = terms_of(kernel.k1, first, owner), terms_of(kernel.k2, first + flat(kernel.k1).size, owner)
         return None if left is None or right is None else left + right
     if not (isinstance(kernel, algebra.Product) and isinstance(kernel.k1, algebra.Constant)):
         return None
-    of = _part(kernel.k2)
+    of = _part(kernel.k2, owner)
     return None if of is None else [Term(first, of, slice(first + 1, first + 1 + flat(kernel.k2).size))]
 
 
-def _part(kernel):
+def _part(kernel, owner):
     """What makes a part for rows, of a kernel without a constant; None if it is none of the usual."""
-    return _PARTS.get(type(kernel), lambda kernel: None)(kernel)
+    of = _PARTS.get(type(kernel), lambda *_: None)(kernel, owner)
+    has_groups = owner is not None and np.ndim(getattr(kernel, "length_scale", 0.0))
+    return functools.partial(_Tied, of, np.array(owner)) if has_groups and of is not None else of
 
 
 class Covariance:
@@ -163,6 +173,45 @@ class _Gaussian(_Stationary):
         np.multiply(self._decay(square), -0.5, out=self._in_square)
 
 
+class _Laplacian:
+    """exp(-r), r the sum of absolute differences in lengthscales."""
+
+    diagonal = 1.0
+
+    def __init__(self, X):
+        self._X, self.value = X - X[:1], np.empty((len(X), len(X)))
+
+    def move(self, logs):
+        self._size, self._x = len(logs), self._X * np.exp(-logs)
+        cdist(self._x, self._x, "cityblock", out=self.value)
+        np.exp(np.negative(self.value, out=self.value), out=self.value)
+
+    def slope(self, diagonal, rest, space):
+        weight, x, found = np.multiply(rest, self.value, out=space), self._x.T.copy(), np.zeros(self._x.shape[1])
+        for first in range(0, len(weight), _BLOCK_ROWS):
+            rows = slice(first, first + _BLOCK_ROWS)
+            for k, column in enumerate(x):
+                away = np.subtract.outer(column[rows], column)
+                found[k] += np.vdot(weight[rows], np.abs(away, out=away))
+        return found if self._size > 1 else found.sum(keepdims=True)
+
+
+class _Tied:
+    """A part whose columns share lengthscales, by the group of each."""
+
+    diagonal = 1.0
+
+    def __init__(self, of, owner, X):
+        self._of, self._owner = of(X), owner
+
+    def move(self, logs):
+        self._of.move(logs[self._owner])
+        self.value = self._of.value
+
+    def slope(self, diagonal, rest, space):
+        return np.bincount(self._owner, self._of.slope(diagonal, rest, space))
+
+
 class _Periodic:
     """exp(-2 sin^2(pi d / p) / l^2), d the distance."""
 
@@ -230,25 +279,34 @@ class _Power:
         return self._of.slope(diagonal * n * self._of.diagonal ** (n - 1), of_base, space)
 
 
-def _product(kernel):
-    first, second = _part(kernel.k1), _part(kernel.k2)
+def _product(kernel, owner):
+    first, second = _part(kernel.k1, owner), _part(kernel.k2, owner)
     if first is None or second is None:
         return None
     return functools.partial(_Product, first, second, flat(kernel.k2).size)
 
 
-def _power(kernel):
-    of = _part(kernel.kernel)
+def _power(kernel, owner):
+    of = _part(kernel.kernel, owner)
     return None if of is None or kernel.exponent < 1.0 else functools.partial(_Power, of, kernel.exponent)
 
 
+def _on_columns(kernel, _):
+    chosen = list(kernel.columns)
+    # A `Tied` kernel has one lengthscale for all columns that are chosen (`effects`).
+    of = _part(kernel.kernel, None)
+    return None if of is None else lambda X: of(np.ascontiguousarray(X[:, chosen]))
+
+
 _MATERN = {0.5: _Matern12, 1.5: _Matern32, 2.5: _Matern52}
-# What makes the part of a JAX kernel; None for one that has none.
+# What makes the part of a JAX kernel, given the groups of columns; None for one that has none.
 _PARTS = {
-    stationary.Matern: lambda kernel: _MATERN.get(kernel.nu),
-    stationary.RBF: lambda kernel: _Gaussian,
-    stationary.ExpSineSquared: lambda kernel: _Periodic,
-    algebra.DotProduct: lambda kernel: _InnerProduct,
+    stationary.Matern: lambda kernel, _: _MATERN.get(kernel.nu),
+    stationary.RBF: lambda *_: _Gaussian,
+    stationary.ExpSineSquared: lambda *_: _Periodic,
+    laplacian.JaxLaplacian: lambda *_: _Laplacian,
+    columns.SelectedColumns: _on_columns,
+    algebra.DotProduct: lambda *_: _InnerProduct,
     algebra.Product: _product,
     algebra.Exponentiation: _power,
 }

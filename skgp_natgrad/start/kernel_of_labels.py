@@ -10,11 +10,13 @@ and predictions cost no more than those of one kernel).
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 from typing import NamedTuple
 
 import jax
 import numpy as np
+from sklearn.gaussian_process.kernels import ConstantKernel, Sum
 
 from .. import kernels as _kernels
 from .._backend import threads
@@ -25,6 +27,7 @@ from ..choose.splits import Shuffled, in_random_order
 from ..choose.targets import standardised
 from ..choose.view import NOISE_BOUNDS_OF_LABELS
 from ..choose.wide import viewed
+from ..kernels import Columns
 from ..solve import class_labels
 from ..solve.held_out_labels import Densities
 from .plan import Plan
@@ -36,6 +39,8 @@ _ROWS, HELD_OUT, _POINTS = 4000, 0.45, 800
 _TIE = 0.3
 # Labels that tell equal shares beforehand: few labels give kernels about equal shares.
 _EQUAL = 5.0
+# The hyperparameter of a constant, and its bounds.
+_CONSTANT = "constant_value", "constant_value_bounds"
 # The share of kernels without one; and iterations, by far enough, that find the shares.
 _NONE, _ITERATIONS = 1e-9, 200
 
@@ -142,10 +147,27 @@ def _best_scaling(densities):
 def _sum_of(kernels, share, X):
     """The sum of kernels with these shares of its variance at rows X.
 
-    None of them is zero, so that all such sums share their programs.
+    None of them is zero, so that all such sums share their programs. The effects of a category, which differ in their
+    variances alone, are one term: their variances add up.
     """
     factors = [max(part, _NONE) / float(np.mean(each.diag(X))) for part, each in zip(share, kernels, strict=True)]
-    return functools.reduce(operator.add, map(targets.multiplied, kernels, factors))
+    terms, effects = [], {}
+    for each in itertools.chain(*map(_terms, map(targets.multiplied, kernels, factors))):
+        if isinstance(each.k2, Columns):
+            effects.setdefault(tuple(each.k2.columns), []).append(each)
+        else:
+            terms.append(each)
+    return functools.reduce(operator.add, [*terms, *map(_added, effects.values())])
+
+
+def _terms(kernel):
+    return [*_terms(kernel.k1), *_terms(kernel.k2)] if isinstance(kernel, Sum) else [kernel]
+
+
+def _added(effects):
+    """The sum of constants times one kernel."""
+    value, bounds = (sum(np.asarray(getattr(each.k1, name)) for each in effects) for name in _CONSTANT)
+    return ConstantKernel(float(value), tuple(bounds)) * effects[0].k2
 
 
 def shares(densities):
