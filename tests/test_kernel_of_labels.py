@@ -9,6 +9,7 @@ from sklearn.metrics import log_loss
 
 from skgp_natgrad import NGDSVGPClassifier
 from skgp_natgrad.choose.candidates import OF_LABELS
+from skgp_natgrad.choose.effects import WithEffects
 from skgp_natgrad.solve.held_out_labels import Densities
 from skgp_natgrad.start import kernel_of_labels
 
@@ -81,6 +82,21 @@ def test_terms_have_their_shares_of_the_variance(summed):
     variances = np.array([float(each.diag(X[:1])[0]) for each in terms_of(model.kernel_)])
     np.testing.assert_allclose(variances / variances.sum(), [0.25, 0.75, 0.0], atol=1e-6)
     assert all(isinstance(each, Product) for each in terms_of(model.kernel_))
+
+
+def test_effects_of_a_category_are_one_term_of_the_sum(rng):
+    """With the covariance of the sum in which each kernel has effects of its own, for columns of zero and one."""
+    levels = [np.eye(n)[rng.integers(0, n, 40)] for n in (3, 2)]
+    X = np.column_stack([rng.normal(size=(40, 2)), *levels])
+    blocks, bounds, length_scale = ((2, 3, 4), (5, 6)), (1e-2, 1e2), np.full(7, 1.5)
+    kernels = [WithEffects(make, blocks, (1.0, 1.0))(length_scale, bounds) for make in OF_LABELS[:2]]
+    # A search may move the variances, and the lengthscales within their bounds.
+    kernels[1].set_params(k2__k1__constant_value=0.7, k2__k2__kernel__length_scale=0.3)
+    share = np.array([0.2, 0.8])
+    found = kernel_of_labels._sum_of(kernels, share, X)
+    expected = sum(part * each(X) / np.mean(each.diag(X)) for part, each in zip(share, kernels, strict=True))
+    np.testing.assert_allclose(found(X), expected, atol=1e-5)
+    assert len(terms_of(found)) == 2 + len(blocks)
 
 
 def test_the_summary_says_the_shares(summed):

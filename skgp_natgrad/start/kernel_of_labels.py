@@ -147,8 +147,8 @@ def _best_scaling(densities):
 def _sum_of(kernels, share, X):
     """The sum of kernels with these shares of its variance at rows X.
 
-    None of them is zero, so that all such sums share their programs. The effects of a category, which differ in their
-    variances alone, are one term: their variances add up.
+    None of them is zero, so that all such sums share their programs. The effects of a category are one term,
+    whose variance is the sum of theirs: within its bounds the lengthscale makes no difference (`effects`).
     """
     factors = [max(part, _NONE) / float(np.mean(each.diag(X))) for part, each in zip(share, kernels, strict=True)]
     terms, effects = [], {}
