@@ -239,7 +239,6 @@ def test_a_refused_fit_changes_nothing(estimator, warm_start, fitted):
         fresh.predict(X)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", ["a", 2**32, -1, 1.5, True, np.random.default_rng(0)], ids=str)
 def test_a_seed_that_is_none_is_refused_wherever_it_is_used(seed, fitted):
     """The mean function is fitted before other arguments are read."""
@@ -267,9 +266,11 @@ def test_many_numbers_as_labels_are_told_before_the_fit():
     (text,) = told(y)
     assert "y has 40 different numbers in 120 rows" in text
     assert "NGDSVGPRegressor" in text
+    assert "if they are names, give them as strings" in text
     assert not told(y.astype(str)) + told(y // 2) + told(y, likelihood="ordinal")
 
 
+@pytest.mark.slow
 def test_names_of_columns_are_forgotten_by_the_next_fit():
     model = NGDSVGPRegressor(RBF(), **OPTIONS).fit(pd.DataFrame(X, columns=["a", "b"]), Y)
     assert list(model.feature_names_in_) == ["a", "b"]

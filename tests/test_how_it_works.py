@@ -74,5 +74,3 @@ def test_the_page_of_numbers_has_those_of_the_code_and_each_once():
     unlisted = {(file, name) for file in files for name in with_numbers(file)} - of_steps - set(found)
     # Mathematics, and what a library says, decide nothing.
     assert not {each for each in unlisted if each[1] not in ("LOG_2PI", "_OF_NOTHING", "_EPS", "_MATERN")}
-    names = [name for _, name in of_steps]
-    assert len(set(names)) == len(names)

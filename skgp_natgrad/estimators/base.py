@@ -150,8 +150,8 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, BaseEstimator)
     def _learn(self, X, y, sample_weight, streams=False, **known):
         """Fit a copy, and take over its attributes once everything has succeeded.
 
-        So a call that is refused, fails or is interrupted changes nothing. Warnings are given afterwards: if a filter
-        turns one into an error, the fitted model is kept.
+        So a call that is refused, fails or is interrupted changes nothing. Warnings about the rows come first: one that
+        a filter turns into an error is such a failure. The others are given afterwards, and the fitted model is kept.
         """
         hooks, learner = Hooks(self, X, y, sample_weight=sample_weight, **known), copy.copy(self)
         with processes.telling(processes.sharing(self.n_devices)):

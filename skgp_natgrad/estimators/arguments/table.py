@@ -243,8 +243,8 @@ class Training:
     learning_rate : float, schedule, callable or name, default=0.05
         Step size of ``optimizer`` and of ``solver="gd"``; not used by "lbfgs".
         A number decays to zero along a cosine over ``max_iter`` iterations;
-        ``Constant(0.02)`` does not decay. With ``n_mean_inducing`` points, whose
-        weights Adam finds, 0.02 predicts better. :class:`~skgp_natgrad.LineSearch` is
+        ``Constant(0.02)`` does not decay. With ``n_mean_inducing`` points and
+        ``mean_solver="adam"``, 0.02 predicts better. :class:`~skgp_natgrad.LineSearch` is
         for ``solver`` "adam" and "gd" on the full batch.
     mean_solver : {"auto", "adam", "natural", "diagonal", "exact"}, default="auto"
         How the mean-only weights are found. "auto" is "adam" for a solver of

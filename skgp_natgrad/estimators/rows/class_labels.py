@@ -252,8 +252,8 @@ def warn_of_numbers(estimator, classes, n_rows):
         return
     details = (
         f"y has {len(classes)} different numbers in {n_rows} rows. If they measure something, use NGDSVGPRegressor, or "
-        "put them in a few ordered groups for likelihood='ordinal'. Classes with so few rows are seldom predicted "
-        "better than by their frequencies, and the fit takes time with each of them."
+        "put them in a few ordered groups for likelihood='ordinal'; if they are names, give them as strings. The fit "
+        "takes time with each class."
     )
     Notice("The labels look like a quantity, not like classes.", details).give()
 
