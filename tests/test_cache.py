@@ -49,7 +49,7 @@ def test_a_second_process_compiles_nothing(tmp_path):
 
     first, second = (dict(re.findall(r'"(hits|misses)": (\d+)', counts())) for _ in range(2))
     # A program may be asked for twice in a process.
-    assert int(first["misses"]) > 10
+    assert int(first["misses"]) > 5
     assert int(second["hits"]) == int(first["hits"]) + int(first["misses"])
     assert second["misses"] == "0"
     kept = [path.name for path in folder.iterdir()]

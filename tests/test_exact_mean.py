@@ -190,7 +190,7 @@ def test_a_mean_that_has_not_converged_is_told(rng, monkeypatch):
     X = rng.normal(size=(60, 1))
     options = {"kernel": sk.RBF(0.7, "fixed"), "n_inducing": 5, "max_iter": 2, "likelihood": "poisson"}
     model = NGDSVGPRegressor(mean_solver="exact", n_mean_inducing=10, **options)
-    with pytest.warns(ConvergenceWarning, match="its passes over the rows ended before the mean converged"):
+    with pytest.warns(ConvergenceWarning, match="ended its passes over the rows before the mean converged"):
         model.fit(X, rng.poisson(np.exp(2.0 * np.sin(2.0 * X[:, 0]))).astype(float))
 
 
