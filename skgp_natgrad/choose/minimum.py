@@ -10,8 +10,9 @@ from scipy import optimize
 from .._backend.flat import turning_back
 
 # L-BFGS ends with an iteration that gains less than this, in nats for each target. What is left to the maximum is more,
-# seldom more than some nats, and held-out rows compare what searches have found.
-GAIN = 0.1
+# seldom more than some nats, and held-out rows compare what searches have found. But rows between others do not see how
+# a season goes on: with .1 forecasts of ten seasons of amplitude 5 were off by .62 deviations of the noise, not .28.
+GAIN = 0.02
 # Given kernels end at the maximum itself, as in scikit-learn, or after so many iterations; and evidences that are
 # compared are those of maxima.
 TO_THE_END = {"gain": 1e-9, "max_iter": 60}
