@@ -40,6 +40,18 @@ def test_the_constants_of_a_step_are_those_of_its_file(file, constants):
 
 # -- the page of all numbers ----------------------------------------------------------------------
 
+# The files of a default fit below the estimators: of the steps, of class labels and of repeated rows.
+FILES = (
+    *(f"choose/{path.stem}" for path in (Path(skgp_natgrad.__file__).parent / "choose").glob("[a-z]*.py")),
+    *(f"start/{name}" for name in ("choice", "dispersion", "errors", "few_labels", "few_rows", "inducing_points")),
+    *(f"start/{name}" for name in ("kernel_of_labels", "places", "points_or_neighbours", "sizes", "state")),
+    "start/routes/one_step",
+    *(f"solve/{name}" for name in ("class_labels", "closed_form", "common_covariance", "exact", "further_points")),
+    *(f"solve/{name}" for name in ("held_out_labels", "left_out", "noise_search", "row_means")),
+    *(f"prediction/{name}" for name in ("calibration", "dispersion", "errors", "left_out")),
+    "neighbours/nearest",
+)
+
 
 def lines_of_numbers():
     """The file and the constants, by name, of each line of the page of numbers."""
@@ -70,7 +82,7 @@ def test_the_page_of_numbers_has_those_of_the_code_and_each_once():
             np.testing.assert_equal(eval(value, vars(module)), getattr(module, name), err_msg=f"{file}: {name}")
     of_steps = {(row.values[0].replace(".", "/"), name) for row in ROWS for name in row.values[1]}
     assert not of_steps & set(found)
-    files = {file for file, _ in [*of_steps, *found]}
-    unlisted = {(file, name) for file in files for name in with_numbers(file)} - of_steps - set(found)
+    assert {file for file, _ in [*of_steps, *found]} <= set(FILES)
+    unlisted = {(file, name) for file in FILES for name in with_numbers(file)} - of_steps - set(found)
     # Mathematics, and what a library says, decide nothing.
     assert not {each for each in unlisted if each[1] not in ("LOG_2PI", "_OF_NOTHING", "_EPS", "_MATERN")}

@@ -197,10 +197,16 @@ def test_a_level_in_place_of_known_noise_is_refused(fitted):
     for alpha in (0.05, np.float32(0.05)):
         with pytest.raises(ValueError, match=message if isinstance(alpha, float) else "coverage=0.95"):
             plain.predict_interval(NEW, alpha=alpha)
-    for model, alpha in ((fitted, 0.05), (plain, np.full(11, 0.05)), (plain, 4.0)):
+    for model, alpha in ((fitted, 0.05), (plain, np.full(11, 0.05)), (plain, 4.0), (plain, 1e-6)):
         lower, upper = model.predict_interval(NEW, alpha=alpha)
         mean, std = model.predict(NEW, return_std=True, alpha=alpha)
         assert_allclose([lower, upper], norm(mean, std).interval(0.9), rtol=1e-9)
+
+
+def test_counts_have_no_known_noise_instead_of_a_level():
+    counts = NGDSVGPRegressor(RBF(), likelihood="poisson", n_inducing=5, max_iter=1).fit(X, np.arange(len(X)) % 4)
+    with pytest.raises(ValueError, match=r"give coverage=0\.95\.$"):
+        counts.predict_interval(NEW, alpha=0.05)
 
 
 def test_a_stream_keeps_that_it_has_known_noise():

@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -81,8 +82,14 @@ def test_a_warning_says_that_most_rows_lack_numbers(every, done):
         model.fit(lacking, Y[:60])
     told = [str(each.message) for each in found if "More than half" in str(each.message)]
     assert len(told) == 1
-    assert f"{n_lacking} of 60 rows lack numbers in X, and are {done}" in told[0]
-    assert "make_pipeline(IterativeImputer(), NGDSVGPRegressor())" in told[0]
+    assert f"{n_lacking} of 60 rows lack numbers in X, {done}. Predictions" in told[0]
+    remedy = "make_pipeline(IterativeImputer(), NGDSVGPRegressor()), after 'from sklearn.experimental import enable_"
+    assert (remedy in told[0]) == ("If that leaves too few rows" in told[0]) == (done == "left out of the fit")
+    classifier = NGDSVGPClassifier(1.0 * RBF(), n_inducing=5, max_iter=1, missing_inputs="allow")
+    with pytest.warns(UserWarning, match="More than half") as found:
+        classifier.fit(lacking, Y[:60] > 0.0)
+    (told,) = [str(each.message) for each in found if "More than half" in str(each.message)]
+    assert ("make_pipeline(IterativeImputer(), NGDSVGPClassifier())" in told) == (done == "left out of the fit")
 
 
 def test_half_of_the_rows_may_lack_numbers_without_a_warning(recwarn):
@@ -108,6 +115,42 @@ def test_a_stream_counts_the_rows_of_all_its_parts():
     assert classifier.summary().of_rows == (line.replace("250", "200"),)
     regressor.fit(X[:100], Y[:100])
     assert f"{np.count_nonzero(~IS_THERE[:100])} of 100 rows" in regressor.plan_
+
+
+def told_of_stream(parts, lacks):
+    """A regressor that has learned X without x2 where ``lacks``, in parts; and the parts at which most rows lack it."""
+    regressor, told = NGDSVGPRegressor(**FAST | {"n_inducing": 5, "max_iter": 1}), {}
+    for rows in parts:
+        some = X[IS_THERE][rows]
+        some[lacks[rows], 2] = np.nan
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            regressor.partial_fit(some, Y[IS_THERE][rows])
+        for each in caught:
+            if "More than half" in str(each.message):
+                told[rows.start] = str(each.message)
+    return regressor, told
+
+
+def test_a_part_of_a_stream_without_complete_rows_is_filled_in_and_counted_so():
+    """Also one that lacks one column in all rows, and a single row; most rows are those of all parts together."""
+    parts = [slice(0, 40), slice(40, 44), *(slice(i, i + 1) for i in range(44, 48))]
+    regressor, told = told_of_stream(parts, np.isin(np.arange(48), [3, 5, 40, 41, 42, 43, 45, 47]))
+    out, filled = (
+        "2 of 48 rows lack numbers in X, left out of the fit",
+        "6 of 48 rows lack numbers in X, filled in by means",
+    )
+    assert regressor.summary().of_rows == (out, filled)
+    assert not told
+
+
+def test_most_rows_of_a_stream_are_told_once():
+    lacks = np.arange(60) % 10 != 0
+    lacks[:30] = np.arange(30) < 8
+    _, told = told_of_stream([slice(0, 30), slice(30, 45), slice(45, 50), slice(50, 60)], lacks)
+    assert list(told) == [45]
+    assert "21 of 50 rows lack numbers in X, left out of the fit; 5 of 50 rows" in told[45]
+    assert "filled in by means. Predictions" in told[45]
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from .. import kernels, likelihoods, objectives, priors, svgp
 from ..choose.scale import NormalScores, Scale
 from ..estimators.fitted.few_rows import Few
 from ..estimators.fitted.persistence import Triangle
+from ..estimators.rows.donors import Lacking
 from ..estimators.rows.encoding import Encoding
 from ..kernels.base import registered
 from ..likelihoods import Likelihood
@@ -24,7 +25,7 @@ _ESTIMATORS = ("skgp_natgrad.NGDSVGPClassifier", "skgp_natgrad.NGDSVGPRegressor"
 # Of which fitted attributes consist.
 _RECORDS = (Encoding, Few, NormalScores, Scale, Triangle, svgp.Calibration, svgp.Dispersion, svgp.Gaussian, svgp.Masks)
 _RECORDS += (svgp.Neighbours, svgp.Parameters, svgp.Points, svgp.Posterior, svgp.Previous, svgp.Table, svgp.Weights)
-_RECORDS += (MixtureErrors, StudentErrors)
+_RECORDS += (Lacking, MixtureErrors, StudentErrors)
 
 
 def trusted_types() -> list[str]:

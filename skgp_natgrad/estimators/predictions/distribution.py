@@ -21,6 +21,8 @@ from .latent import LatentDistribution
 from .prior import before_fit
 
 _ALL_NUMBERS = np.finfo(float).min, np.finfo(float).max
+# Numbers that look like the probability outside of an interval; small variances are below.
+_LEVELS = 0.001, 0.5
 
 
 class TargetRows(LatentDistribution):
@@ -88,12 +90,13 @@ class TargetRows(LatentDistribution):
 def _ends(regressor, coverage, alpha):
     """The levels at which an interval ends; an alpha that looks like the probability outside of it is refused."""
     coverage = checks.levels("coverage", coverage, several=False)
-    is_level = isinstance(alpha, (float, np.floating)) and 0.0 < alpha < 1.0
+    is_level = isinstance(alpha, (float, np.floating)) and _LEVELS[0] <= alpha <= _LEVELS[1]
     if is_level and not getattr(regressor, "_has_alpha", True):
+        of_array = "; for rows whose noise has this variance give alpha an array with a value for each row"
         raise ValueError(
             f"alpha={float(alpha)!r} is the known variance of the noise of the rows, but the model was fitted without "
-            f"alpha. For an interval that y leaves with this probability give coverage={1.0 - float(alpha):.4g}; for "
-            "rows whose noise has this variance give alpha an array with a value for each row."
+            f"alpha. For an interval that y leaves with this probability give coverage={1.0 - float(alpha):.4g}"
+            f"{of_array if 'alpha' in regressor.likelihood_.known else ''}."
         )
     return [0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage]
 
@@ -271,6 +274,7 @@ class TargetDistribution(TargetRows):
             Added to the latent function, as in `fit`.
         alpha : float or array-like of shape (n_samples[, n_outputs]), default=None
             Known variances of the noise, as in `fit`; not the probability outside the interval, which is 1 - coverage.
+            A number from 0.001 to 0.5 looks like the latter, and is refused if the model was fitted without ``alpha``.
         trials : int or array-like of shape (n_samples[, n_outputs]), default=None
             Numbers of trials, as in `fit`; one without it.
 

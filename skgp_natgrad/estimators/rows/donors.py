@@ -80,55 +80,72 @@ def of_fit(estimator, rows, sample_weight, streams, labels=()):
     """Complete rows of numbers and the weights of a fit: rows with missing numbers count zero if enough are complete.
 
     The rows of a first fit, as they are, become donors. Of a label that no complete row has one row stays.
-    ``_n_lacking`` has the numbers of rows that lack numbers and of all, in a stream those of all its parts.
+    ``_n_lacking`` has the `Lacking` rows, in a stream those of all its parts.
     """
     first = estimator._previous(streams) is None
-    before = (0, 0) if first or not streams else estimator._n_lacking
+    before = Lacking() if first or not streams else estimator._n_lacking
     if first:
         estimator._donors = None
-    estimator._n_lacking, found = (0, 0), estimator.encoding_
+    estimator._n_lacking, found = Lacking(), estimator.encoding_
     if found is None:
         return rows, sample_weight
     weight = inputs.weights(sample_weight, rows)
-    n_used = np.count_nonzero(weight > 0.0)
-    estimator._n_lacking = before[0], before[1] + n_used
+    used = weight > 0.0
     if first:
-        used = np.flatnonzero(weight > 0.0)
-        estimator._donors = rows[some(used, KEPT_ROWS)]
-    if not np.isnan(rows).any():
-        return rows, sample_weight
-    complete = ~lacking(rows).any(1)
+        estimator._donors = rows[some(np.flatnonzero(used), KEPT_ROWS)]
+    # Later rows may all lack a column that the fit has.
+    lacks = (lacking(rows) if first else np.isnan(rows) & ~np.isnan(estimator._donors).all(0)).any(1)
+    complete = ~lacks
     if np.shape(labels) == complete.shape:
         labels = np.asarray(labels).tolist()
         seen = {labels[i] for i in np.flatnonzero(complete & (weight > 0.0))}
         others = {labels[i]: i for i in np.flatnonzero(~complete & (weight > 0.0)) if labels[i] not in seen}
         complete[list(others.values())] = True
-    used, leaves_out = weight > 0.0, found.leaves_out and np.any(complete & (weight > 0.0))
-    n_lacking = np.count_nonzero(used & (~complete if leaves_out else lacking(rows).any(1)))
-    estimator._n_lacking = before[0] + n_lacking, before[1] + n_used
-    if n_lacking > _MANY * n_used:
-        _tell_many(n_lacking, n_used, found)
-    return found.filled(rows), weight * complete if leaves_out else sample_weight
+    out = ~complete if found.leaves_out and np.any(complete & used) else np.zeros_like(lacks)
+    counts = (np.count_nonzero(used & each) for each in (out, lacks & ~out, np.ones_like(lacks)))
+    now = estimator._n_lacking = Lacking(*map(sum, zip(before, counts, strict=True)))
+    if now.are_many and not before.are_many:
+        _tell_many(estimator, now)
+    if not np.isnan(rows).any():
+        return rows, sample_weight
+    return found.filled(rows), np.where(out, 0.0, weight) if out.any() else sample_weight
+
+
+class Lacking(NamedTuple):
+    """Numbers of rows that lack numbers: left out of a fit, or filled in; and of all rows."""
+
+    left_out: int = 0
+    filled: int = 0
+    rows: int = 0
+
+    @property
+    def are_many(self):
+        """Whether most rows lack numbers."""
+        return self.left_out + self.filled > _MANY * self.rows
+
+    def said(self, encoding):
+        """A text for each kind of rows that there are, with what is done with them."""
+        has_columns = encoding is not None and not encoding.leaves_out
+        means = f"filled in by means{', with columns that say where' if has_columns else ''}"
+        counts = {"left out of the fit": self.left_out, means: self.filled}
+        return [f"{n} of {self.rows} rows lack numbers in X, {done}" for done, n in counts.items() if n]
 
 
 def said(estimator):
     """Lines for `summary`: how many rows lack numbers, and what is done with them; how a mean function predicts."""
-    n_lacking, n_rows = estimator._n_lacking
-    lines = [f"{n_lacking} of {n_rows} rows lack numbers in X, {_done(estimator.encoding_)}"] if n_lacking else []
-    return (*lines, *getattr(estimator, "_of_mean", ()))
+    return (*estimator._n_lacking.said(estimator.encoding_), *getattr(estimator, "_of_mean", ()))
 
 
-def _done(encoding):
-    return "left out of the fit" if encoding.leaves_out else "filled in by means, with columns that say where"
-
-
-def _tell_many(n_lacking, n_used, encoding):
-    details = (
-        f"{n_lacking} of {n_used} rows lack numbers in X, and are {_done(encoding)}; predictions average over what may "
-        "be missing. If that leaves too few rows, leave columns with many gaps out of X, or put an imputer before the "
-        "model, as in make_pipeline(IterativeImputer(), NGDSVGPRegressor()). It learns from all rows, but takes what "
-        "was filled in for certain: compare held-out log densities."
-    )
+def _tell_many(estimator, counts):
+    model = f"{type(estimator).__name__}()"
+    details = f"{'; '.join(counts.said(estimator.encoding_))}. Predictions average over what may be missing."
+    if counts.left_out:
+        details += (
+            " If that leaves too few rows, leave columns with many gaps out of X, or put an imputer of numbers before "
+            f"the model: make_pipeline(IterativeImputer(), {model}), after 'from sklearn.experimental import "
+            "enable_iterative_imputer'. It learns from all rows, but takes what was filled in for certain: compare "
+            "held-out log densities."
+        )
     Notice("More than half of the rows lack numbers.", details).give()
 
 
