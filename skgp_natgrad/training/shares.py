@@ -9,7 +9,7 @@ from .batches import Table
 from .distinct_rows import distinct
 
 # Most rows, of all processes together, from which a fit starts: so many decide on a kernel.
-MOST = 20_000
+MOST = 200_000
 
 
 def gathered(table, n_processes, most=None):
