@@ -37,6 +37,8 @@ FAST = {"kernel": 1.0 * Matern(nu=2.5), "random_state": 0}
 # Standardised columns of one category have a common unit, unlike those that are encoded by hand. Their further columns
 # are zeros, which change the last digits of a search.
 AS_BY_HAND = {**FAST, "normalize_X": False}
+# The scale of all variances is free where there are no categories: given hyperparameters are the same with both.
+GIVEN = {**AS_BY_HAND, "kernel": 900.0 * Matern(100.0, nu=2.5), "optimizer": None}
 
 
 def table(n=N, rng=RNG):
@@ -103,8 +105,8 @@ def fitted():
 @each_estimator
 @pytest.mark.parametrize("given", [pd.DataFrame, in_polars, in_pyarrow], ids=["pandas", "polars", "pyarrow"])
 def test_a_frame_is_what_a_pipeline_makes_of_it(estimator, given):
-    model = estimator(**AS_BY_HAND).fit(given(FRAME), TARGETS[estimator])
-    hand = by_hand(estimator(**AS_BY_HAND)).fit(FRAME[IS_COMPLETE], TARGETS[estimator][IS_COMPLETE])
+    model = estimator(**GIVEN).fit(given(FRAME), TARGETS[estimator])
+    hand = by_hand(estimator(**GIVEN)).fit(FRAME[IS_COMPLETE], TARGETS[estimator][IS_COMPLETE])
     new = NEW[IS_NEW_COMPLETE]
     expected = distributions(hand, hand[:-1].transform(new))
     assert_allclose(distributions(model, given(new)), expected, rtol=0.0, atol=1e-5)
@@ -366,7 +368,7 @@ def test_points_summary_and_gradients_are_those_of_the_columns(fitted):
     assert_allclose(np.sort(shown[:, 1].astype(float)), np.sort(known.age), rtol=1e-12)
     ard = NGDSVGPRegressor(1.0 * Matern(np.ones(5)), random_state=0).fit(FRAME, Y)
     by_column = ard.summary().terms[0].factors[0].by_column
-    assert list(by_column) == ["age", "owns", "income", "city", "code"]
+    assert set(by_column) == {"age", "owns", "income", "city", "code"}
     assert "city" in repr(ard.summary())
     new = NEW[IS_NEW_COMPLETE]
     gradient, of_std = ard.predict_gradient(new, return_std=True)
@@ -408,14 +410,15 @@ def test_displays_and_scikit_learns_inspection_take_the_frame(fitted):
 
 @pytest.mark.slow
 def test_kernels_on_columns_by_the_names_of_the_frame():
-    options = {"random_state": 0, "n_restarts_optimizer": 0, "normalize_X": False}
+    options = {"random_state": 0, "optimizer": None, "normalize_X": False}
     kernel = 1.0 * Columns(RBF([9.0, 0.5], [(1e-2, 1e2), (1e-3, 1e3)]), ["age", "city"]) + Columns(RBF(2.0), "income")
     model = NGDSVGPRegressor(kernel, **options).fit(FRAME, Y)
-    assert model.kernel_.k1.k2.columns == [0, 4, 5, 6, 7, 11, 12, 13]
-    assert model.kernel_.k2.columns == [2, 3]
-    hand = 1.0 * Columns(RBF([9.0] + 4 * [0.5], [(1e-2, 1e2)] + 4 * [(1e-3, 1e3)]), [0, 4, 5, 6, 7])
-    expected = by_hand(NGDSVGPRegressor(hand + Columns(RBF(2.0), [2, 3]), **options)).fit(FRAME, Y)
-    assert_allclose(model.predict(NEW), expected.predict(NEW), rtol=0.0, atol=1e-5)
+    assert model.kernel_.k1.k2.columns == [0, 3, 4, 5, 6, 10, 11, 12]
+    assert model.kernel_.k2.columns == [2]
+    hand = 1.0 * Columns(RBF([9.0] + 4 * [0.5], [(1e-2, 1e2)] + 4 * [(1e-3, 1e3)]), [0, 3, 4, 5, 6])
+    expected = by_hand(NGDSVGPRegressor(hand + Columns(RBF(2.0), 2), **options)).fit(FRAME[IS_COMPLETE], Y[IS_COMPLETE])
+    new = NEW[IS_NEW_COMPLETE]
+    assert_allclose(model.predict(new), expected.predict(new), rtol=0.0, atol=1e-5)
     # By position they are the columns of the frame as well.
     same = NGDSVGPRegressor(by_position(kernel, FRAME.columns), **options).fit(FRAME, Y)
     assert_array_equal(same.predict(NEW), model.predict(NEW))
@@ -474,10 +477,11 @@ def test_streams_and_warm_starts_keep_the_encoding(estimator):
 def test_cross_validation_and_a_mean_function(fitted):
     found = cross_val_predict(NGDSVGPRegressor(**FAST), FRAME, Y, cv=3)
     assert np.corrcoef(found, Y)[0, 1] > 0.8
-    model = NGDSVGPRegressor(mean_function="linear", **AS_BY_HAND).fit(FRAME, Y)
-    hand = by_hand(NGDSVGPRegressor(mean_function="linear", **AS_BY_HAND)).fit(FRAME, Y)
-    assert_allclose(model.predict(NEW), hand.predict(NEW), rtol=0.0, atol=1e-5)
-    assert model.predict_gradient(NEW).shape == (30, 5)
+    model = NGDSVGPRegressor(mean_function="linear", **GIVEN).fit(FRAME, Y)
+    hand = by_hand(NGDSVGPRegressor(mean_function="linear", **GIVEN)).fit(FRAME[IS_COMPLETE], Y[IS_COMPLETE])
+    new = NEW[IS_NEW_COMPLETE]
+    assert_allclose(model.predict(new), hand.predict(new), rtol=0.0, atol=1e-5)
+    assert model.predict_gradient(new).shape == (len(new), 5)
 
 
 @pytest.mark.slow
