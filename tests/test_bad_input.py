@@ -113,8 +113,8 @@ def test_the_advice_for_missing_values_names_no_other_estimator():
 @pytest.mark.parametrize(
     ("likelihood", "usual", "bad", "remedy"),
     [
-        ("poisson", 2.0, -1.0, "round them"),
-        ("negative_binomial", 2.0, 0.5, "round them"),
+        ("poisson", 2.0, -1.0, "leave negative ones out"),
+        ("negative_binomial", 2.0, 0.5, "round fractions"),
         ("gamma", 2.0, 0.0, "leave these rows out"),
         ("exponential", 2.0, -1.0, "leave these rows out"),
         ("beta", 0.5, 1.0, "move zeros and ones inside"),
@@ -133,6 +133,14 @@ def test_a_target_that_the_likelihood_cannot_observe(likelihood, usual, bad, rem
         model.fit(X, np.c_[np.full(30, usual), y], sample_weight=np.arange(30) > 3)
     with pytest.raises(NotFittedError):
         model.predict(X)
+
+
+def test_one_impossible_target_is_named_wherever_others_are():
+    # The likelihood sees one output after the other, and there -4 is the first.
+    y = np.full((30, 2), 2.0)
+    y[4, 1], y[7, 0] = -25.0, -4.0
+    with pytest.raises(ValueError, match=r"^y\[4, 1\]=-25: .* has the value -25; "):
+        NGDSVGPRegressor(likelihood="poisson", **OPTIONS).fit(X, y)
 
 
 @pytest.mark.parametrize(

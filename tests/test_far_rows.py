@@ -59,6 +59,7 @@ def test_probabilities_far_outside_are_named_by_the_name_of_the_column():
     frame = pd.DataFrame(X, columns=["price", "volume"])
     model = quiet(NGDSVGPClassifier(**FAST).fit, frame, y > 0.0)
     (text,) = told_by(model.predict_proba, frame * 14.0)
+    assert "their probabilities may be far too certain" in text
     assert "'price'" in text
     assert "'volume'" in text
 

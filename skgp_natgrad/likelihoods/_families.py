@@ -138,7 +138,7 @@ class CountLikelihood(LogLinkLikelihood):
             y,
             (y >= 0) & (y == np.floor(y)),
             "counts, the integers 0, 1, 2, ...",
-            'round them, or take "gamma" for positive and "gaussian" for any numbers',
+            'leave negative ones out and round fractions, or take "gamma" for positive and "gaussian" for any numbers',
         )
 
 

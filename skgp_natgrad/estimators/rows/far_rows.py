@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from sklearn.base import is_classifier
 
 from ..._backend.notices import Notice
 from ...choose.scale import is_wide
@@ -51,9 +52,10 @@ def tell(estimator, X):
         texts.append(f"column {names[k]!r} holds {value:.4g}, in the fit it was {low[k]:.4g} to {high[k]:.4g}")
     if len(columns) > _LISTED:
         texts.append(f"and so do {len(columns) - _LISTED} other columns")
+    what = "probabilities may be far too certain" if is_classifier(estimator) else "intervals may be far too narrow"
     details = (
         f"There, {'; '.join(texts)}. The data say nothing of what y is there: predictions follow from the kernel "
-        "alone, and their intervals may be far too narrow. Fit rows of this kind as well, or numbers that stay in "
+        f"alone, and their {what}. Fit rows of this kind as well, or numbers that stay in "
         "their range, such as differences or ratios."
     )
     Notice("X lies far outside of the rows of the fit.", details).give()

@@ -111,25 +111,25 @@ def locate_impossible(likelihood, y, weight=None):
         found = _first_impossible(likelihood, y, weight) if isinstance(y, np.ndarray) else None
         if found is None:
             raise
-        raise ValueError(f"{found}: {error}") from error
+        raise ValueError(found) from error
 
 
 def _first_impossible(likelihood, y, weight):
-    """The place and the value of the first target that the likelihood refuses; None if it refuses none alone."""
+    """Place, value and error of the first target that the likelihood refuses; None if it refuses none alone."""
 
-    def is_refused(n_values):
+    def refusal(n_values):
         try:
             likelihood.check_targets(values[:n_values][None])
-        except ValueError:
-            return True
-        return False
+        except ValueError as error:
+            return str(error)
+        return ""
 
     seen = ~np.isnan(y) & (True if weight is None else np.reshape(weight, (-1, 1)) != 0.0)
     places, values = np.argwhere(seen), y[seen]
-    k = bisect.bisect_left(range(1, len(values) + 1), True, key=is_refused)
+    k = bisect.bisect_left(range(1, len(values) + 1), True, key=lambda n_values: bool(refusal(n_values)))
     if k == len(values):
         return None
-    return f"{inputs.at('y', places[k] if y.shape[1] > 1 else places[k][:1])}={values[k]:g}"
+    return f"{inputs.at('y', places[k] if y.shape[1] > 1 else places[k][:1])}={values[k]:g}: {refusal(k + 1)}"
 
 
 class _Argument(NamedTuple):
