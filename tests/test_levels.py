@@ -334,3 +334,24 @@ def test_a_stream_names_new_levels_and_not_their_columns(rng):
     said = [str(each.message) for each in said]
     assert sum("no level of the fit" in each for each in said) == 2
     assert not any("another level" in each for each in said)
+
+
+@pytest.mark.parametrize("later", ["abc", "abcde"])
+def test_a_kernel_of_other_levels_is_refused_and_its_estimator_takes_them(later):
+    def rows(levels, n_rows=40):
+        x = np.linspace(-2.0, 2.0, n_rows)
+        return pd.DataFrame({"x": x, "letter": (list(levels) * n_rows)[:n_rows]}), np.sin(x)
+
+    model = NGDSVGPRegressor(RBF([1.0, 2.0]), random_state=0).fit(*rows("abcd"))
+    kept = {"kernel": model.kernel_, "likelihood": model.likelihood_, "optimizer": None}
+    other = NGDSVGPRegressor(**kept, random_state=0)
+    assert_array_equal(other.fit(*rows("abcd")).kernel_.theta, model.kernel_.theta)
+    message = r"8 values for X with 2 columns.* fit to rows with other levels, .*warm_start=True\)\.fit"
+    with pytest.raises(ValueError, match=message):
+        other.fit(*rows(later))
+    with pytest.raises(ValueError, match=r"there is no column 12 in X with 2 columns.* with other levels"):
+        NGDSVGPRegressor(kernels.Columns(RBF(), [1, 12]), optimizer=None).fit(*rows(later))
+    X, y = rows(later, 50)
+    again = model.set_params(**kept, warm_start=True).fit(X, y)
+    assert_array_equal(again.kernel_.theta, other.kernel.theta)
+    assert_allclose(again.predict(X), y, rtol=0, atol=0.1)

@@ -17,6 +17,8 @@ from .task import likelihood_of
 
 # What "auto" stands for.
 _MAX_ITER = 1000
+# Columns of numbers of another fit, up to which a kernel is recognised as one of them.
+_MOST_NUMBERS = 500
 
 
 def read(estimator, targets, by_parts=False):
@@ -98,7 +100,25 @@ def kernel_on_numbers(estimator):
     if all(on_numbers) and not any(as_given):
         # That of an earlier fit, which is on the columns of numbers already.
         return kernel
+    for each, *is_for in zip(one_or_each(kernel), as_given, on_numbers, strict=True):
+        if not any(is_for):
+            _refuse_other_levels(each, *numbers_of_columns)
     return _each(lambda each: columns.on_blocks(each, encoding.blocks), kernel)
+
+
+def _refuse_other_levels(kernel, n_columns, n_numbers):
+    """Raise ValueError if the kernel can be one of more columns than those of X: as of a fit with other levels."""
+    if not any(_is_for(kernel, n) for n in range(n_columns + 1, _MOST_NUMBERS)):
+        return
+    try:
+        from_sklearn(kernel, n_columns)
+    except ValueError as error:
+        raise ValueError(
+            f"{error} The fit takes X as {n_numbers} columns of numbers, since each level in its rows has one. If the "
+            "kernel is the kernel_ of a fit to rows with other levels, refit that estimator, which keeps its columns: "
+            "estimator.set_params(kernel=estimator.kernel_, likelihood=estimator.likelihood_, optimizer=None, "
+            "warm_start=True).fit(X, y). Otherwise fit anew, without kernel."
+        ) from error
 
 
 def _is_for(kernel, n_columns):
