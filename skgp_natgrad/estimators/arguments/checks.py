@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections.abc
 import contextlib
+import difflib
 import numbers
 import os
 import types
@@ -21,6 +22,14 @@ from ...priors import Prior
 from ...training import schedules
 from ...training.checkpoint import is_folder
 
+# Least similarity of a name that is suggested.
+_ALIKE = 0.75
+# Names that other packages use, and what there is here.
+_OF_OTHERS = {
+    "fmin_l_bfgs_b": "Leave it out: solver='evidence' searches in this way, and solver='lbfgs' maximises the bound.",
+    "normal": "Did you mean 'gaussian'?",
+}
+
 
 def of_type(name, value, kind, least=None, above=None):
     """Return ``value`` if the type ``kind`` allows it; otherwise raise, with scikit-learn's words for what is allowed.
@@ -34,8 +43,24 @@ def of_type(name, value, kind, least=None, above=None):
     # For scikit-learn True is the number one.
     is_no_number = isinstance(value, bool) and bool not in kinds
     if is_no_number or not any(each.is_satisfied_by(value) for each in allowed):
-        raise ValueError(f"{name}={value!r} must be {' or '.join(map(str, allowed))}.")
+        hint = alike(value, _names(kinds)) if isinstance(value, str) else ""
+        hint = f" {_OF_OTHERS[value]}" if isinstance(value, str) and value in _OF_OTHERS else hint
+        raise ValueError(f"{name}={value!r} must be {' or '.join(map(str, allowed))}.{hint}")
     return float(value) if float in kinds and isinstance(value, numbers.Real) else value
+
+
+def alike(name, names):
+    """Return the question whether the one of ``names`` was meant that is most like ``name``; "" if none is."""
+    nearest = difflib.get_close_matches(name, names, n=1, cutoff=_ALIKE)
+    longer = [each for each in names if name and each.startswith(name)]
+    nearest += longer if len(longer) == 1 else []
+    return f" Did you mean {nearest[0]!r}?" if nearest else ""
+
+
+def _names(kinds):
+    """The names that some types allow."""
+    of_literals = [typing.get_args(kind) for kind in kinds if typing.get_origin(kind) is typing.Literal]
+    return [name for names in of_literals for name in names if isinstance(name, str)]
 
 
 def _constraint(kind, least, above):

@@ -7,7 +7,6 @@ others: by scikit-learn's conventions it calls the constructor of its base, whic
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import operator
@@ -32,8 +31,6 @@ _ELSEWHERE = {
     "noise": "It is the likelihood's, as in likelihood=Gaussian(0.1).",
 }
 _FEWER_WITHOUT_NAMES = " Only kernel may be given without its name."
-# Least similarity of an argument that is suggested.
-_ALIKE = 0.75
 
 
 class Row(NamedTuple):
@@ -124,10 +121,7 @@ def _constructor(table):
 
 def _hint(unknown, table):
     """What may have been meant by an argument that is not in the table."""
-    nearest = difflib.get_close_matches(unknown, table, n=1, cutoff=_ALIKE)
-    longer = [name for name in table if name.startswith(unknown)]
-    nearest += longer if len(longer) == 1 else []
-    return f" {_ELSEWHERE[unknown]}" if unknown in _ELSEWHERE else f" Did you mean {nearest[0]!r}?" if nearest else ""
+    return f" {_ELSEWHERE[unknown]}" if unknown in _ELSEWHERE else checks.alike(unknown, list(table))
 
 
 def values(estimator):
