@@ -10,6 +10,8 @@ from .._backend import threads
 from .._backend.flat import flat
 from ..solve.held_out_labels import Densities
 from . import evidence, neighbours
+from .candidates import WithSeason, form
+from .minimum import TO_THE_END
 from .splits import Shuffled, in_random_order
 from .wide import viewed
 
@@ -122,7 +124,8 @@ def refined(view, candidate, rows, index=0):
     """The `Found` of a candidate at the maximum of the evidence of more rows."""
     make, tie, (best, *_), density, held_out = candidate
     _, bounds, prior = view.start(make, view.longest, np.log(_NOISE_ANEW), tie)
-    found = evidence.maximise(best.hyperparameters, bounds, view.turn(rows), prior, best.spread)
+    end = TO_THE_END if form(make) is WithSeason else {}
+    found = evidence.maximise(best.hyperparameters, bounds, view.turn(rows), prior, best.spread, **end)
     kernel, noise = (found if np.isfinite(found.evidence) else best).hyperparameters
     return Found(view.to_sklearn(make, kernel), float(np.exp(noise)), density, index, held_out=held_out)
 
