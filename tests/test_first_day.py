@@ -331,6 +331,13 @@ def test_too_few_iterations_are_counted():
     assert "there are 30 (" in told(max_iter=30)
 
 
+def test_max_iter_alone_may_be_left_out():
+    assert "lower n_iter_no_change, or leave max_iter out: then fit solves for q in one step." in told(max_iter=30)
+    # Here something else asks for steps.
+    assert "leave max_iter out" not in told(max_iter=30, solver="ngd")
+    assert "leave max_iter out" not in told(max_iter=30, tol=1e-9)
+
+
 def test_a_forecast_of_a_geometric_rise_is_exact():
     """After a window of ten, the rise is half as large: from .08 it is below .001 after seven."""
     rises = 0.08 * 0.5 ** np.arange(3.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ... import svgp
 from ..._backend.notices import Notice
-from ..arguments import reading
+from ..arguments import constructor, reading
 from ..rows import encoding, numbers
 from . import attributes, hyperparameters, mean_only
 from .hyperparameters import logarithms_of_units
@@ -179,7 +180,7 @@ def _of_training(outcome):
     """The warnings of the training."""
     settings, trained, step_sizes = outcome.fit.plan.settings, outcome.result.trained, outcome.step_sizes
     found = [
-        _not_converged(trained, settings, step_sizes),
+        _not_converged(trained, settings, step_sizes, _or_solved(outcome)),
         _rejections(trained.report, settings, step_sizes),
         _too_coarse(trained.lost),
         mean_only.slow(outcome.result.rise, settings),
@@ -214,13 +215,24 @@ _NOT_CONVERGED = {
 }
 
 
-def _not_converged(trained, settings, step_sizes):
+def _or_solved(outcome):
+    """That without the argument ``max_iter`` the fit would take one step, if this argument alone asks for many."""
+    estimator, plan = outcome.estimator, outcome.fit.plan
+    if plan.settings.algorithm.solver == "evidence" or constructor.is_default(estimator, "max_iter"):
+        return ""
+    without = copy.copy(estimator)
+    without.max_iter = "auto"
+    solver = reading.solver_of(without, plan.likelihood, False, outcome.fit.table.n_rows)
+    return ", or leave max_iter out: then fit solves for q in one step" if solver == "evidence" else ""
+
+
+def _not_converged(trained, settings, step_sizes, or_solved):
     if trained.status is None:
         return None
     details = {
-        "too few": _too_few(trained, settings),
+        "too few": _too_few(trained, settings, or_solved),
         "rising": f"At max_iter={settings.max_iter} it changed {_change(trained, settings)}. Raise max_iter"
-        f"{' or ' if step_sizes else ''}{_now(step_sizes[-1:])}, or raise tol to accept this result.",
+        f"{' or ' if step_sizes else ''}{_now(step_sizes[-1:])}, or raise tol to accept this result{or_solved}.",
         "falling": f"It changed {_change(trained, settings)}. Lower {_now(step_sizes)}.",
         "unsound": "Look for extreme values in X, y and sample_weight, or choose a likelihood with heavier tails.",
         "turns": f"It had not converged after {len(trained.report.elbo)} turns. Look for extreme values in y and "
@@ -242,7 +254,7 @@ def _change(trained, settings):
     return f"{found}; about {n_more} more iterations would do if it goes on slowing down at this rate"
 
 
-def _too_few(trained, settings):
+def _too_few(trained, settings, or_solved):
     """Why the test of convergence could not be made."""
     window, trend = settings.n_iter_no_change, trained.trend
     n_iter, n_counted = len(trained.report.elbo), 0 if trend is None else trend.n_counted
@@ -251,7 +263,7 @@ def _too_few(trained, settings):
     return (
         f"max_iter={settings.max_iter} is too few: the averages over two windows of n_iter_no_change={window} "
         f"iterations are compared, but there are {n_iter}{counted}. Raise max_iter to {enough}, or lower "
-        "n_iter_no_change."
+        f"n_iter_no_change{or_solved}."
     )
 
 
