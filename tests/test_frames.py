@@ -312,6 +312,19 @@ def test_arguments_are_checked_before_the_table():
         NGDSVGPRegressor(missing_inputs="alow").fit(FRAME, Y)
 
 
+def test_an_array_that_lacks_numbers_after_a_fit_to_a_frame():
+    frame = pd.DataFrame({"a": np.arange(9.0), "b": np.sin(np.arange(9.0))})
+    model = NGDSVGPRegressor(**FAST).fit(frame, np.arange(9.0))
+    rows = frame.to_numpy(copy=True)
+    rows[3, 1] = np.nan
+    with pytest.raises(ValueError, match=r"^X\[3, 1\]=nan is not finite; give X as a data frame, as in the fit"):
+        model.predict(rows)
+    with pytest.raises(ValueError, match=r"^X\[3, 1\]=inf is not finite; leave the row out"):
+        model.predict(np.where(np.isnan(rows), np.inf, rows))
+    with pytest.raises(ValueError, match=r"^X\[3, 1\]=nan is not finite; leave .*missing_inputs='allow'"):
+        model.fit(rows, np.arange(9.0))
+
+
 def test_cells_that_are_no_categories():
     frame = pd.DataFrame({"a": np.arange(4.0), "b": [[1], [2], [3], [4]]})
     with pytest.raises(TypeError, match="column 1 holds values that are no categories"):

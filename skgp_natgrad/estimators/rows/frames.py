@@ -19,6 +19,8 @@ from . import inputs
 _LOOK_LIKE_NUMBERS = 0.5
 _DATE = re.compile(r"(19|20)\d\d([-/])(0[1-9]|1[0-2])\2(0[1-9]|[12]\d|3[01])([T ]\d\d:\d\d.*)?")
 
+_GIVE_A_FRAME = "is not finite; give X as a data frame, as in the fit, which may lack numbers"
+
 
 def positions(given, X):
     """The positions of the categories that the argument ``categorical_features``, as ``given``, selects."""
@@ -92,7 +94,10 @@ def numbers_and_levels(X, categories, missing_inputs, estimator=None):
     else:
         inputs.refuse_numeric_strings(rest)
     allows = missing_inputs == "allow" or (missing_inputs == "auto" and is_frame(X))
-    with inputs.locate(X=rest, may_lack=("X",) if allows else ()):
+    # After a fit to a data frame only another one may lack numbers.
+    of_array = missing_inputs == "auto" and hasattr(estimator, "feature_names_in_") and not is_frame(X)
+    of_missing = _GIVE_A_FRAME if of_array else None
+    with inputs.locate(X=rest, may_lack=("X",) if allows else (), of_missing=of_missing):
         options = {"ensure_all_finite": "allow-nan" if allows else True, "input_name": "X", "estimator": estimator}
         values = check_array(rest, dtype=np.float64, **options)
     levels = np.empty((len(values), len(cells)), dtype=object)

@@ -64,7 +64,7 @@ def first_row():
 
 
 @contextlib.contextmanager
-def locate(labels=None, may_lack=(), **tables):
+def locate(labels=None, may_lack=(), of_missing=None, **tables):
     """Context manager around a check: masked values and times are refused, and errors name the first bad value's place.
 
     Rows and columns count from zero, rows of a block as in `counted_from`. scikit-learn's messages do not give a
@@ -76,6 +76,8 @@ def locate(labels=None, may_lack=(), **tables):
         The classifier's ``y``: strings are allowed, NaN and inf are not.
     may_lack : collection of str
         Names of the tables that may hold NaN.
+    of_missing : str, optional
+        What is said of a missing value of X, in place of the usual.
     **tables : array-like
         Tables that must hold finite numbers, by the name of the argument; None is skipped.
     """
@@ -90,7 +92,7 @@ def locate(labels=None, may_lack=(), **tables):
         yield
     except (TypeError, ValueError) as error:
         places = [
-            _first_bad(name, table, _is_number if name in may_lack else is_finite_number)
+            _first_bad(name, table, _is_number if name in may_lack else is_finite_number, of_missing)
             for name, table in tables.items()
         ]
         places.append(_first_bad("labels", labels, is_label))
@@ -294,7 +296,7 @@ def _number_type(dtype):
     return np.dtype(float)
 
 
-def _first_bad(name, table, is_good):
+def _first_bad(name, table, is_good, of_missing=None):
     """Say where the first bad value of ``table`` is; None if there is none, or if it is not a table.
 
     That is None, or sparse or complex.
@@ -310,7 +312,8 @@ def _first_bad(name, table, is_good):
         cell = cells[place].item() if isinstance(cells[place], np.generic) else cells[place]
         if not is_good(cell):
             missing = isinstance(cell, numbers.Number) or str(cell) in _EMPTY
-            of_missing = _LEAVE_OUT if is_good is _is_number and name == "y" else _MISSING.get(name, _LEAVE_OUT)
+            usual = _LEAVE_OUT if is_good is _is_number and name == "y" else _MISSING.get(name, _LEAVE_OUT)
+            of_missing = usual if of_missing is None or cell in (math.inf, -math.inf) else of_missing
             what = of_missing if missing else _NOT_A_NUMBER.get(name, "is not a number")
             column = f" (column {table.columns[place[1]]!r})" if _is_frame(table) and len(place) == 2 else ""
             return f"{at('y' if name == 'labels' else name, place)}={cell!r}{column} {what}."
