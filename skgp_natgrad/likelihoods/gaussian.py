@@ -19,8 +19,10 @@ class Gaussian(LocationLikelihood):
     Parameters
     ----------
     variance : float or array of shape (n_outputs,), default=0.1
-        Initial noise variance, in the squared units of the (normalised) target. With the default kernel, 0.1 means that
-        the initial value is estimated from the data; any other value, or a fixed one, is used as it is.
+        Initial noise variance, in the squared units of the (normalised) target: with the default ``normalize_y=True``
+        that of the noise divided by ``y.var()``, otherwise in the squared units of y, as ``alpha`` of ``fit`` always
+        is. With the default kernel, 0.1 means that the initial value is estimated from the data; any other value, or a
+        fixed one, is used as it is.
     variance_bounds : pair of floats or "fixed", default=(1e-8, 1e3)
         Bounds of the variance while training. With less noise, rounding errors would be fitted as signal. If y is only
         centred, both defaults are multiplied by its variance.
