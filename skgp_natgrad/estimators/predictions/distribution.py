@@ -273,8 +273,7 @@ class TargetDistribution(TargetRows):
         offset : float or array-like of shape (n_samples[, n_outputs]), default=None
             Added to the latent function, as in `fit`.
         alpha : float or array-like of shape (n_samples[, n_outputs]), default=None
-            Known variances of the noise, as in `fit`; not the probability outside the interval, which is 1 - coverage.
-            A number from 0.001 to 0.5 looks like the latter, and is refused if the model was fitted without ``alpha``.
+            Known variances of the noise, as in `fit`; not 1 - coverage (0.001 to 0.5 are refused if the fit had none).
         trials : int or array-like of shape (n_samples[, n_outputs]), default=None
             Numbers of trials, as in `fit`; one without it.
 
