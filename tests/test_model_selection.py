@@ -251,8 +251,8 @@ def test_a_candidate_that_fails_late_leaves_its_place_to_the_next(error_score):
     """The best one at the first rung fails at the second."""
     model = regressor(max_iter=120, tol=0.0)
     grid = [
-        {"kernel__length_scale": [0.9], "callback": [_Diverges(50)]},
-        {"kernel__length_scale": [0.01, 1.0]},
+        {"kernel__length_scale": [1.0], "callback": [_Diverges(50)]},
+        {"kernel__length_scale": [0.01, 0.9]},
     ]
     search = NGDGridSearchCV(model, grid, cv=2, error_score=error_score, early_stopping=True).fit(X, Y)
     results = search.cv_results_

@@ -270,10 +270,10 @@ def test_a_stream_keeps_the_hyperparameters_and_follows_the_scale_of_y(rng):
     options = {"n_inducing": 15, "solver": "evidence", "random_state": 0}
     model = NGDSVGPRegressor(kernel, n_neighbors=30, **options).fit(X[:60], y[:60])
     before, scale, noise = model.kernel_, model._y_scale.scale, model.likelihood_.variance
-    model.set_params(**STREAM, solver="auto", n_neighbors="auto", learning_rate=0.05)
-    with pytest.warns(UserWarning, match=r"effect here: .*\nlearning_rate=0.05 \(a stream that predicts from"):
+    model.set_params(**STREAM, solver="auto", n_neighbors="auto", learning_rate=0.02)
+    with pytest.warns(UserWarning, match=r"effect here: .*\nlearning_rate=0.02 \(a stream that predicts from"):
         model.partial_fit(X[60:], y[60:])
-    model.set_params(learning_rate=0.02)
+    model.set_params(learning_rate=0.05)
     assert model.kernel_ == before
     assert np.array_equal(model.likelihood_.variance, noise)
     # Rows far beyond the earlier y: its unit grows, and the earlier rows keep their values.
