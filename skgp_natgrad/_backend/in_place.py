@@ -2,16 +2,24 @@
 
 XLA has no symmetric product, copies a matrix before its factorisation, and writes a new matrix for every sum: with
 thousands of rows it takes about twice as long. All arrays are NumPy's, stored by rows; BLAS, which reads by columns,
-takes them as their transposes, so nothing is copied. For small problems this avoids compiling a program.
+takes them as their transposes, so that its upper triangle is the lower one here and nothing is copied. For small
+problems this avoids compiling a program.
+
+SciPy's own functions keep Python's lock while they compute. Those that it offers to other compiled code, called by
+`ctypes`, do not: threads compute at the same time.
 """
 
 from __future__ import annotations
 
+import ctypes
+import functools
+
 import numpy as np
 from scipy.linalg import blas as _blas
+from scipy.linalg import cython_blas, cython_lapack
 from scipy.linalg import lapack as _lapack
 
-from . import placement, unlocked
+from . import placement
 from .linalg import JITTER_ATTEMPTS, JITTER_GROWTH
 from .rows import filled_up
 from .threads import LARGEST_OF_ONE_THREAD
@@ -25,6 +33,8 @@ _PANEL = 1024
 NUMBERS_AT_ONCE, _FEWEST_COLUMNS = 2**21, 256
 # Operations of sums over rows that take less time than to compile a program for them.
 _FEW_OPERATIONS = 5e9
+# Of each function that is called by its address: texts, integers, numbers, arrays.
+_KINDS = {"dpotrf": "tiaii", "dpotri": "tiaii", "dtrsm": "ttttiinaiai", "dtrmm": "ttttiinaiai", "dsyrk": "ttiinainai"}
 
 
 def pays(n_points, n_rows, in_threads=False):
@@ -37,25 +47,97 @@ def pays(n_points, n_rows, in_threads=False):
     return worth_it and placement.on_one_cpu()
 
 
+def _capsule(name):
+    """What SciPy offers of a function, and its signature in C."""
+    capsule = {**cython_blas.__pyx_capi__, **cython_lapack.__pyx_capi__}[name]
+    name_of = ctypes.pythonapi.PyCapsule_GetName
+    name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    return capsule, name_of(capsule)
+
+
+def integer_of(signature):
+    """The type of integers in a function of this signature: SciPy may be built for those of 64 bits."""
+    if b"int64_t *" in signature:
+        return ctypes.c_int64
+    if b" int *" in signature:
+        return ctypes.c_int
+    raise ImportError(f"SciPy's LAPACK has integers of an unknown type: {signature.decode()}; use SciPy's wheels.")
+
+
+@functools.cache
+def _integer():
+    return integer_of(_capsule("dpotrf")[1])
+
+
+@functools.cache
+def _function(name):
+    """BLAS's or LAPACK's function of this name, which takes addresses."""
+    capsule, signature = _capsule(name)
+    pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    kinds = {"t": ctypes.c_char_p, "n": ctypes.POINTER(ctypes.c_double), "a": ctypes.c_void_p}
+    kinds["i"] = ctypes.POINTER(_integer())
+    return ctypes.CFUNCTYPE(None, *(kinds[kind] for kind in _KINDS[name]))(pointer_of(capsule, signature))
+
+
+def _call(name, *arguments):
+    """Call a function; a matrix of doubles stands for its address and the distance of its rows."""
+    found = []
+    for each in arguments:
+        if isinstance(each, np.ndarray):
+            found += [each.ctypes.data, _width(each)]
+        else:
+            kind = {int: _integer(), float: ctypes.c_double}.get(type(each))
+            found.append(kind(each) if kind else each)
+    _function(name)(*found)
+
+
+def _width(A):
+    """The distance of the rows of a matrix, or of those of each matrix of a stack, in numbers."""
+    # The stride of an axis of length one may be any number, and that of an empty matrix is zero.
+    n_rows, n_columns = A.shape[-2:]
+    found = A.strides[-2] // A.itemsize if n_rows > 1 and A.size else max(n_columns, 1)
+    is_contiguous = n_columns <= 1 or not A.size or A.strides[-1] == A.itemsize
+    if A.dtype != np.float64 or not is_contiguous or found < n_columns:
+        raise ValueError(f"A needs doubles with contiguous rows; got {A.dtype} with strides {A.strides}.")
+    return _integer()(found)
+
+
+def _check(first, second, n_rows):
+    """Refuse matrices of which one has not so many rows and columns, or the other not so many rows."""
+    if first.shape[-2:] != (n_rows, n_rows) or second.shape[-2] != n_rows:
+        raise ValueError(f"Matrices of shapes {first.shape} and {second.shape} do not belong together.")
+
+
+def _triangular(name, L, B, transposed=b"N"):
+    _check(L, B, len(B))
+    _call(name, b"R", b"U", transposed, b"N", *B.shape[::-1], 1.0, np.ascontiguousarray(L), B)
+    return B
+
+
 def lower_solve(L, B):
     """Return L^-1 B, for a lower triangular ``L`` (M, M).
 
     ``B`` (M, N), of doubles in rows, holds the result, even where it is marked as not writeable.
     """
-    unlocked.solve(np.ascontiguousarray(L), B)
-    return B
+    return _triangular("dtrsm", L, B)
 
 
 def upper_solve(L, B):
     """Return L^-T B, for a lower triangular ``L`` (M, M); ``B`` (M, N) as in `lower_solve`."""
-    unlocked.solve(np.ascontiguousarray(L), B, transposed=True)
-    return B
+    return _triangular("dtrsm", L, B, b"T")
 
 
 def lower_product(L, B):
     """Return L B, for a lower triangular ``L`` (M, M); ``B`` (M, N) as in `lower_solve`."""
-    unlocked.multiply(np.ascontiguousarray(L), B)
-    return B
+    return _triangular("dtrmm", L, B)
+
+
+def add_squares(total, A, of_total=1.0, lower=True):
+    """Add A A^T, for ``A`` (M, N), to a triangle of ``of_total`` times ``total`` (M, M)."""
+    _check(total, A, len(total))
+    _call("dsyrk", b"U" if lower else b"L", b"T", *A.shape, 1.0, np.ascontiguousarray(A, float), float(of_total), total)
+    return total
 
 
 def squared_lengths(L, B):
@@ -70,14 +152,9 @@ def squared_lengths(L, B):
 def add_gram(total, A, weight):
     """Add A diag(weight) A^T to the lower triangle of ``total`` (M, M); ``weight`` (N,) is not negative."""
     if np.all(weight == 1.0):
-        return _add_squares(total, A)
+        return add_squares(total, A)
     for columns in _column_blocks(A):
-        total = _add_squares(total, A[:, columns] * np.sqrt(weight[columns]))
-    return total
-
-
-def _add_squares(total, A):
-    unlocked.add_squares(total, np.ascontiguousarray(A, float))
+        add_squares(total, A[:, columns] * np.sqrt(weight[columns]))
     return total
 
 
@@ -163,6 +240,66 @@ def cholesky_solve(L, b):
 def cholesky_inverse(L):
     """Return (L L^T)^-1."""
     return mirrored(_lapack.dpotri(L.T, lower=0)[0].T)
+
+
+# Many small matrices. With 200 rows a factor takes less than half of the time of `numpy.linalg.cholesky`, which copies
+# each matrix twice, column by column.
+
+
+def factorise(A):
+    """Write the transposes of the lower Cholesky factors of ``A`` ([B,] M, M) in the upper triangles.
+
+    Only the upper triangles, with the diagonals, are read and written.
+
+    Parameters
+    ----------
+    A : ndarray of shape (M, M) or (B, M, M)
+        Doubles, contiguous but for the distances of matrices and of rows.
+
+    Returns
+    -------
+    exists : bool or ndarray of shape (B,)
+        Whether a matrix has a factor in double precision.
+    """
+    if A.ndim == 2:
+        return bool(factorise(A[None])[0])
+    _check(A, A, A.shape[1])
+    potrf, kind, distance = _function("dpotrf"), _integer(), _width(A)
+    exists, size, info = np.zeros(len(A), bool), kind(A.shape[1]), kind()
+    for i, address in enumerate(_addresses(A)):
+        # LAPACK reads by columns: to it the upper triangle is the lower one.
+        potrf(b"L", size, address, distance, info)
+        exists[i] = info.value == 0
+    return exists
+
+
+def invert(A):
+    """Replace the upper triangle of ``A`` (M, M), from `factorise`, by that of the inverse."""
+    _check(A, A, len(A))
+    _call("dpotri", b"L", len(A), A, _integer()())
+
+
+def lower_solve_over(L, b):
+    """Solutions of L x = b, in the place of ``b``.
+
+    Parameters
+    ----------
+    L : ndarray of shape (B, M, M)
+        From `factorise`.
+    b : ndarray of shape (B, T, M)
+        T right-hand sides each; doubles, contiguous.
+    """
+    trsm, kind, one = _function("dtrsm"), _integer(), ctypes.c_double(1.0)
+    size, n_sides, of_rows, distance = kind(L.shape[1]), kind(b.shape[1]), _width(L), _width(b)
+    for of_L, of_b in zip(_addresses(L), _addresses(b), strict=True):
+        trsm(b"L", b"L", b"N", b"N", size, n_sides, one, of_L, of_rows, of_b, distance)
+
+
+def _addresses(A):
+    """Where each matrix of a stack (B, ., .) begins."""
+    if not A.flags.writeable:
+        raise ValueError("A needs writeable doubles.")
+    return [A.ctypes.data + i * A.strides[0] for i in range(len(A))]
 
 
 # A tile of this many rows stays in a processor's cache, where it is multiplied by both sides.

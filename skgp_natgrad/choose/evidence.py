@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import linalg
 
-from .._backend import threads, unlocked
+from .._backend import in_place, threads
 from .._backend.device import sized_jit
 from .._backend.flat import flat, rebuilt
 from .._backend.rows import filled_up
@@ -202,7 +202,7 @@ class _Group:
         covariance[self._diagonal] += noise_variance(x[self._noises], self._rows) / self._rows.weight
         if not np.all(np.isfinite(covariance)):
             return None
-        if not unlocked.factorise(covariance):
+        if not in_place.factorise(covariance):
             return None
         factor = covariance.T
         return _Factored(factor, linalg.lapack.dpotrs(factor, self._rows.y.T, lower=1)[0])
@@ -220,9 +220,9 @@ class _Group:
         # LAPACK fills the upper triangle of the inverse. The covariance is symmetric: one triangle stands for both,
         # with twice the slope.
         inverse, own, rest = factor.T, np.zeros(len(self._X)), space.of(len(self._X), n)
-        unlocked.invert(inverse)
+        in_place.invert(inverse)
         own[:n] = 0.5 * ((alpha * alpha).sum(1) - n_targets * inverse[self._diagonal])
-        unlocked.add_squares(inverse, np.ascontiguousarray(alpha), of_total=-n_targets, lower=False)
+        in_place.add_squares(inverse, alpha, -n_targets, lower=False)
         np.copyto(rest[:n, :n], inverse, where=above_diagonal(n))
         of_noise = own[:n] / rows.weight + missing / noise
         of_each = of_noise.sum() if np.ndim(log_noise) == 0 else np.bincount(_outputs(rows), of_noise, len(log_noise))

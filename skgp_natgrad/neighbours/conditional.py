@@ -24,7 +24,6 @@ from .._backend import in_place, placement, threads
 from .._backend.device import n_cores, wide_jit
 from .._backend.linalg import factor_solve
 from .._backend.rows import filled_up
-from .._backend.unlocked import cholesky_over, lower_solve_over
 from ..variational.projection import SMALLEST_VARIANCE
 
 # Most covariances, and most rows, in a block.
@@ -193,16 +192,16 @@ def _of_block(covariance, y, noise):
     _factorise(system)
     sides = np.empty((len(noise), 1 + len(y), len(places)))
     sides[:, 0], sides[:, 1:] = covariance[:, 0, 1:], np.moveaxis(y, 0, 1)
-    lower_solve_over(system, sides)
+    in_place.lower_solve_over(system, sides)
     of_row, of_targets = sides[:, 0], sides[:, 1:]
     means = np.einsum("bm,btm->tb", of_row, of_targets)
     return means, np.maximum(covariance[:, 0, 0] - np.einsum("bm,bm->b", of_row, of_row), SMALLEST_VARIANCE)
 
 
 def _factorise(system):
-    """Replace matrices (B, m, m) by their factors, as `cholesky_over` does, if needed with jitter."""
+    """Replace matrices (B, m, m) by their factors, as `in_place.factorise` does, if needed with jitter."""
     diagonals = np.einsum("bmm->bm", system).copy()
-    for i in np.flatnonzero(cholesky_over(system)):
+    for i in np.flatnonzero(~in_place.factorise(system)):
         _factorise_with_jitter(system[i : i + 1], diagonals[i])
 
 
@@ -213,6 +212,6 @@ def _factorise_with_jitter(system, diagonal):
         lower = np.tril(system[0], -1)
         system[0] = lower + lower.T
         np.fill_diagonal(system[0], diagonal + jitter)
-        if not cholesky_over(system)[0]:
+        if in_place.factorise(system)[0]:
             return
     system[:] = np.nan
