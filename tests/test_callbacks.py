@@ -2,10 +2,9 @@
 
 import copy
 import pickle
-import time
 import warnings
-import weakref
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +16,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, svgp
-from skgp_natgrad.estimators.fitted.attributes import Later, calibration_of
+from skgp_natgrad.estimators.fitted import attributes
+from skgp_natgrad.estimators.fitted.attributes import calibration_of
 from skgp_natgrad.estimators.fitting import between_chunks
 from skgp_natgrad.training import loop
 
@@ -231,24 +231,25 @@ def test_class_probabilities_are_calibrated_for_callbacks_that_ask(monkeypatch):
     assert_array_equal(ended.predict_proba(rows), probabilities)
 
 
-def test_a_calibration_that_is_asked_for_later_is_one():
-    """By several threads, after an interrupt, and of copies; what it was found from is let go."""
-    draws, rows = np.random.RandomState(0), np.zeros(3)
-    calls, kept = [], weakref.ref(rows)
+def test_a_calibration_that_is_asked_for_later_is_one(monkeypatch):
+    """By several threads, after an interrupt, and of copies."""
+    calls = []
 
-    def find(rows=rows):
-        calls.append(len(rows))
+    def calibrated(model, rows, random_state, device):
+        calls.append(rows)
         if len(calls) == 1:
             raise KeyboardInterrupt
-        time.sleep(0.02)
-        return draws.rand()
+        return SimpleNamespace(calibration=svgp.Calibration(random_state.rand())), None
 
-    later = Later(find)
-    del rows, find
+    monkeypatch.setattr(svgp, "calibrated", calibrated)
+    fit = SimpleNamespace(some=np.zeros(3), random_state=np.random.RandomState(0))
+    model, _ = attributes._calibrated_later(SimpleNamespace(device="cpu"), fit, None, svgp.Model(*5 * [None]))
+    state = {"_calibration": model.calibration}
     with pytest.raises(KeyboardInterrupt):
-        later.found()
+        calibration_of(state)
     with ThreadPoolExecutor(4) as pool:
-        found = set(pool.map(lambda each: calibration_of({"_calibration": each}), [later, copy.deepcopy(later)] * 4))
-    assert len(found) == 1
-    assert calls == [3, 3]
-    assert kept() is None
+        found = set(pool.map(calibration_of, [state, copy.deepcopy(state)] * 4))
+    assert found == {svgp.Calibration(np.random.RandomState(0).rand())}
+    n_calls = len(calls)
+    assert calibration_of(copy.deepcopy(state)) in found
+    assert len(calls) == n_calls

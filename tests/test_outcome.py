@@ -1,6 +1,7 @@
 """What a fit says of itself at its end."""
 
 import warnings
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -233,16 +234,23 @@ def test_worse_labels_are_told_apart_from_a_poor_bound(table, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_accuracy_of_weighted_rows_and_ties(table):
+def test_the_accuracy_of_weighted_rows_and_ties(table, monkeypatch):
     X, f = table
     clf = NGDSVGPClassifier(**IN_BATCHES).fit(X, f > 0)
     labels, rng = clf.predict(X), np.random.default_rng(1)
     y, weight = rng.permutation(labels), rng.uniform(size=400) * (rng.uniform(size=400) < 0.5)
-    found = svgp.accuracy(attributes.model_of(clf), Table(clf._x_scale.forward(X), 1.0 * y[None], weight))
+    rows = Table(clf._x_scale.forward(X), 1.0 * y[None], weight)
+    found = svgp.accuracy(attributes.model_of(clf), rows)
     assert_allclose(found.model, np.average(labels == y, weights=weight))
     assert_allclose(found.constant, max(np.average(y == c, weights=weight) for c in (False, True)))
-    found = Outcome(clf, None, None, None, [], found._replace(model=0.5, constant=0.5, error=0.0))
-    assert _worse_labels(found) is None
+    plan = SimpleNamespace(n_classes=2, device="auto", route=SimpleNamespace(remedy="change it"))
+    fit, result = SimpleNamespace(plan=plan, some=rows), SimpleNamespace(trained=SimpleNamespace(status=None))
+    monkeypatch.setattr(outcome, "_value", lambda *arguments: (-9.0, "ELBO"))
+    for model, is_told in ((0.5, False), (0.4, True)):
+        monkeypatch.setattr(
+            svgp, "accuracy", lambda *_, model=model: found._replace(model=model, constant=0.5, error=0.0)
+        )
+        assert (_worse_labels(Outcome(clf, fit, result, -0.7, [])) is not None) == is_told
 
 
 @pytest.mark.slow

@@ -184,7 +184,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, BaseEstimator)
         outcome = judge(self, fit, result)
         left_out = attributes.store(self, fit, result)
         between_chunks.after_one_step(self, fit, hooks, clock)
-        return outcome._replace(left_out=left_out).with_accuracy()
+        return outcome._replace(left_out=left_out)
 
     def _previous(self, streams=False):
         """The earlier fit that a warm start or a stream continues; None if there is none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-import threading
+import functools
 
 import jax
 import numpy as np
@@ -36,11 +36,12 @@ def _calibrated_later(estimator, fit, _, model):
     # Neither the estimator, which would hold itself, nor the state of training.
     rows, random_state, device = fit.some, fit.random_state, estimator.device
 
+    @functools.cache
     def find():
-        # After an interrupt the same numbers are drawn again.
+        # After an interrupt, or by another thread, the same numbers are drawn again.
         return svgp.calibrated(model, rows, copy.deepcopy(random_state), device)[0].calibration
 
-    return model._replace(calibration=Later(find)), None
+    return model._replace(calibration=find), None
 
 
 def store(estimator, fit, result, calibrate=None):
@@ -366,34 +367,10 @@ def model_of(estimator):
     return svgp.Model(kernels, likelihood, estimator._posterior, calibration_of(vars(estimator)), *found)
 
 
-# The calibration of a classifier's probabilities: stored with its attributes, or computed at the first use.
-
-
-class Later:
-    """A calibration that is computed at its first use: few of the models that callbacks see are used for predictions.
-
-    Parameters
-    ----------
-    find : callable
-        What it holds on to is let go once the calibration is found.
-    """
-
-    def __init__(self, find):
-        self._find, self._found, self._lock = find, None, threading.Lock()
-
-    def found(self):
-        """The `svgp.Calibration`, the same for all who ask."""
-        with self._lock:
-            if self._find is not None:
-                self._found = self._find()
-                self._find = None
-            return self._found
-
-    def __deepcopy__(self, memo):
-        return self
-
-
 def calibration_of(state):
-    """The `svgp.Calibration` in an estimator's ``__dict__``; None where there is none."""
+    """The `svgp.Calibration` in an estimator's ``__dict__``; None where there is none.
+
+    What a callback sees has a function that finds it at its first use: few of these models are used for predictions.
+    """
     found = state.get("_calibration")
-    return found.found() if isinstance(found, Later) else found
+    return found() if callable(found) else found

@@ -14,7 +14,7 @@ from ... import svgp
 from ..._backend.notices import Notice
 from ..arguments import constructor, reading
 from ..rows import encoding, numbers
-from . import attributes, hyperparameters, mean_only
+from . import attributes, hyperparameters
 from .hyperparameters import logarithms_of_units
 
 # A fit has diverged if its bound ends this many nats, per unit of weight, below that of the constant model and below
@@ -52,8 +52,6 @@ class Outcome(NamedTuple):
         The bound of the constant model per unit of weight, where it is known.
     step_sizes : list of str
         The arguments to lower, with their values.
-    accuracy : Accuracy, optional
-        Of a classifier whose bound does not show whether its labels are better than the most frequent one.
     left_out : Average, optional
         Log density of training labels that were predicted without themselves.
     """
@@ -63,27 +61,15 @@ class Outcome(NamedTuple):
     result: svgp.Result
     constant: float | None
     step_sizes: list
-    accuracy: NamedTuple | None = None
     left_out: NamedTuple | None = None
-
-    def with_accuracy(self):
-        """The outcome with the accuracy of the labels, once the estimator is fitted."""
-        if self.constant is None or self.result.trained.status == "too few" or not hasattr(self.estimator, "classes_"):
-            return self
-        if -_value(self.result, self.fit)[0] / np.log(2.0) < 1.0 - _largest_share(self.fit.some):
-            # A wrong label has a probability below one half, and costs more than log 2: there are too few of them.
-            return self
-        model = attributes.model_of(self.estimator)
-        return self._replace(accuracy=svgp.accuracy(model, self.fit.some, self.fit.plan.device))
 
     def warn(self):
         """Give the warnings that a user should see."""
         fit, result = self.fit, self.result
         at_bounds, irrelevant = self._at_bounds() if fit.plan.settings.algorithm.optimizer is not None else ([], [])
         of_points = [] if fit.previous else attributes.of_fewer_points(self.estimator, fit.plan, result.constants.masks)
-        of_training = mean_only.of_lost(result.lost) + _of_training(self)
         of_table = numbers.of_table(self.estimator, fit)
-        for notice in [*of_table, *irrelevant, *fit.warnings, *of_training, *at_bounds, *of_points]:
+        for notice in [*of_table, *irrelevant, *fit.warnings, *_of_training(self), *at_bounds, *of_points]:
             notice.give()
 
     def _at_bounds(self):
@@ -178,16 +164,11 @@ def _now(step_sizes):
 
 def _of_training(outcome):
     """The warnings of the training."""
-    settings, trained, step_sizes = outcome.fit.plan.settings, outcome.result.trained, outcome.step_sizes
-    found = [
-        _not_converged(trained, settings, step_sizes, _or_solved(outcome)),
-        _rejections(trained.report, settings, step_sizes),
-        _too_coarse(trained.lost),
-        mean_only.slow(outcome.result.rise, settings),
-    ]
+    checks = [_rejections, _too_coarse, _slow_mean]
     if max(outcome.fit.some.n_rows, outcome.fit.weight) >= _FEW_ROWS:
-        found += [_no_better(outcome), _worse_mean(outcome), _worse_labels(outcome)]
-    return [each for each in found if each is not None]
+        checks += [_no_better, _worse_mean, _worse_labels]
+    found = [*_of_ends(outcome), *(check(outcome) for check in checks)]
+    return [Notice(*each, ConvergenceWarning) for each in found if each is not None]
 
 
 def _without_effect(found):
@@ -204,14 +185,17 @@ def _without_effect(found):
     return [Notice("Columns of X are irrelevant.", details, ConvergenceWarning)]
 
 
-# What is said of a training by its status.
-_NOT_CONVERGED = {
+# What is said of a training by its status, and of an exact mean by what is lost: see `exact_mean.Solution`.
+_ENDS = {
     "too few": "There are too few iterations to decide whether the ELBO has converged.",
     "rising": "The ELBO was still rising at the end.",
     "falling": "The ELBO was falling at the end; the steps are too large.",
     "unsound": "The ELBO of some minibatches is not finite, even with smaller steps; the last sound state is kept.",
     "turns": "Newton's method has not converged.",
     "no step": "The line search found no step that raises the ELBO while the hyperparameters change.",
+    "solution": "The mean that mean_solver='exact' found is useless because of rounding errors.",
+    "likelihood": "The likelihood that mean_solver='exact' found is useless because of rounding errors.",
+    "passes": "mean_solver='exact' ended its passes over the rows before the mean converged.",
 }
 
 
@@ -226,9 +210,9 @@ def _or_solved(outcome):
     return ", or leave max_iter out: then fit solves for q in one step" if solver == "evidence" else ""
 
 
-def _not_converged(trained, settings, step_sizes, or_solved):
-    if trained.status is None:
-        return None
+def _of_ends(outcome):
+    settings, trained, step_sizes = outcome.fit.plan.settings, outcome.result.trained, outcome.step_sizes
+    or_solved, fewer = _or_solved(outcome), "Lower n_mean_inducing, or raise jitter."
     details = {
         "too few": _too_few(trained, settings, or_solved),
         "rising": f"At max_iter={settings.max_iter} it changed {_change(trained, settings)}. Raise max_iter"
@@ -238,8 +222,11 @@ def _not_converged(trained, settings, step_sizes, or_solved):
         "turns": f"It had not converged after {len(trained.report.elbo)} turns. Look for extreme values in y and "
         "offset; otherwise give another kernel, or train it with solver='ngd'.",
         "no step": f"Lower {_now(step_sizes[-1:])}.",
+        "solution": f"The trained mean, without mean-only points, is kept. {fewer}",
+        "likelihood": f"The trained likelihood is kept. {fewer}",
+        "passes": "Raise tol.",
     }
-    return Notice(_NOT_CONVERGED[trained.status], details[trained.status], ConvergenceWarning)
+    return [(_ENDS[each], details[each]) for each in (outcome.result.lost, trained.status) if each in _ENDS]
 
 
 def _change(trained, settings):
@@ -267,26 +254,41 @@ def _too_few(trained, settings, or_solved):
     )
 
 
-def _rejections(report, settings, step_sizes):
+def _rejections(outcome):
+    report, algorithm = outcome.result.trained.report, outcome.fit.plan.settings.algorithm
     n_rejected, n_steps = int(report.rejected.sum()), len(report.rejected)
-    few = _FEW_WHILE_FOUND if settings.algorithm.adaptive else _FEW
-    if n_rejected <= max(1, few * n_steps):
+    if n_rejected <= max(1, (_FEW_WHILE_FOUND if algorithm.adaptive else _FEW) * n_steps):
         return None
     details = (
         f"{n_rejected} of {n_steps} steps were rejected, shortened or undone, because they lowered the ELBO or left q "
-        f"without a positive definite covariance. {_smaller(step_sizes)}; a larger batch_size may also help."
+        f"without a positive definite covariance. {_smaller(outcome.step_sizes)}; a larger batch_size may also help."
     )
-    return Notice("Many steps were rejected.", details, ConvergenceWarning)
+    return "Many steps were rejected.", details
 
 
-def _too_coarse(lost):
+def _too_coarse(outcome):
+    lost = outcome.result.trained.lost
     if not lost > _COARSE:
         return None
     details = (
-        f"dtype='float32' is too coarse for this model: rounding changes the ELBO by {lost:.2g} nats per row, "
-        "because the noise is small compared with the signal. Use dtype='float64'."
+        f"dtype='float32' is too coarse for this model: rounding changes the ELBO by {lost:.2g} nats per row, because "
+        "the noise is small compared with the signal. Use dtype='float64'."
     )
-    return Notice("Single precision is too coarse.", details, ConvergenceWarning)
+    return "Single precision is too coarse.", details
+
+
+def _slow_mean(outcome):
+    """Natural gradient steps have not found the mean: see `svgp.Result`."""
+    settings, rise = outcome.fit.plan.settings, outcome.result.rise
+    if not rise > settings.tol:
+        return None
+    details = (
+        f"mean_solver={settings.algorithm.mean_solver!r}: the best mean on the same points has an ELBO that is larger "
+        f"by {rise:.2g} nats per row (tol={settings.tol:g}); its predictions may be better than these by far. With "
+        "little noise these steps are short: the number that they need grows with the rows over the noise variance. "
+        "Use mean_solver='exact', which solves for the mean, or raise max_iter."
+    )
+    return "The mean has not converged.", details
 
 
 def _value(result, fit):
@@ -319,7 +321,7 @@ def _no_better(outcome):
         return _no_gain(result.gain, _remedy(outcome))
     found = f"The {what}, {value:.4g} nats per row, is no better than that of a constant, {constant:.4g}."
     details = f"{found} X may contain no information about y. Otherwise {_remedy(outcome)}."
-    return Notice(_NO_BETTER, details, ConvergenceWarning)
+    return _NO_BETTER, details
 
 
 def _no_gain(gain, remedy):
@@ -332,7 +334,7 @@ def _no_gain(gain, remedy):
         f"different labels are ranked correctly (by chance 0.5 +- {gain.chance:.2g}). X may contain no "
         f"information about y. Otherwise {remedy}."
     )
-    return Notice(_NO_BETTER, details, ConvergenceWarning)
+    return _NO_BETTER, details
 
 
 def _worse_mean(outcome):
@@ -348,20 +350,26 @@ def _worse_mean(outcome):
         f"deviations of y: the mean of y predicts them better. To mend it, {_remedy(outcome)}, or choose a likelihood "
         "that suits y."
     )
-    return Notice("The predicted mean is worse than the mean of y.", details, ConvergenceWarning)
+    return "The predicted mean is worse than the mean of y.", details
 
 
 def _worse_labels(outcome):
     """The most frequent label is right more often than the predicted ones, by more than chance explains."""
-    found = outcome.accuracy
-    if found is None or found.model >= found.constant - found.error:
+    fit, result = outcome.fit, outcome.result
+    if outcome.constant is None or result.trained.status == "too few" or not fit.plan.n_classes:
+        return None
+    if -_value(result, fit)[0] / np.log(2.0) < 1.0 - _largest_share(fit.some):
+        # A wrong label has a probability below one half, and costs more than log 2: there are too few of them.
+        return None
+    found = svgp.accuracy(attributes.model_of(outcome.estimator), fit.some, fit.plan.device)
+    if found.model >= found.constant - found.error:
         return None
     details = (
         f"The most frequent class has {found.constant:.3g} of the weight of the training rows, but the predicted class "
         f"is right for only {found.model:.3g}: always predicting that class would be better. To mend it, "
         f"{_remedy(outcome)}."
     )
-    return Notice("The most frequent class is right more often than the predicted one.", details, ConvergenceWarning)
+    return "The most frequent class is right more often than the predicted one.", details
 
 
 def _remedy(outcome):
