@@ -29,7 +29,7 @@ _SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
 
 
 class Checkpoint:
-    """The file of one fit.
+    """The file of one fit; of processes that fit together the first one writes and reads it, and tells the others.
 
     Parameters
     ----------
@@ -37,10 +37,12 @@ class Checkpoint:
         A file, or a folder: one that exists, or whose name ends in a separator, and is then made. In a
         folder each fit has a file of its own, named by the digest of its identity.
     identity : dict
-        Everything that determines the fit's result, by the name of the argument; see `described`. A file with another
-        identity is refused.
+        Everything that determines the fit's result, by the name of the argument, with the rows of this process; see
+        `described`. A file with another identity is refused.
     seconds_between : float, default=5.0
         Smallest time between two writes.
+    is_shared : bool, default=False
+        Whether all processes have this fit in common. What is refused in the first one is refused in all.
 
     Raises
     ------
@@ -50,19 +52,15 @@ class Checkpoint:
         If it cannot be written.
     """
 
-    def __init__(self, place, identity, seconds_between=5.0):
-        self.identity = _as_read({"skgp_natgrad": __version__, **identity})
-        self.seconds_between = seconds_between
-        try:
-            self.path = _path_of(place, self.identity)
-            checkpoint_file.prepare(self.path)
-            self._header, self._arrays = checkpoint_file.read(self.path) or (None, {})
-        except OSError as error:
-            raise OSError(
-                f"checkpoint={str(place)!r} cannot be written or read: {error}. Name a file or a folder that can, or "
-                "set checkpoint=None."
-            ) from error
-        self._check_identity()
+    def __init__(self, place, identity, seconds_between=5.0, is_shared=False):
+        if is_shared:
+            # Another number of processes, or another division of the rows, is another fit.
+            parts = processes.exchanged({name: identity[name] for name in checkpoint_file.ROWS if name in identity})
+            identity = identity | {"the rows of each process": [sorted(part.items()) for part in parts]}
+        self.identity = json.loads(json.dumps({"skgp_natgrad": __version__, **identity}))
+        self.seconds_between, self._writes = seconds_between, not is_shared or processes.index() == 0
+        opened = _told_by_first if is_shared else (lambda function: function())
+        self.path, self._header, self._arrays = opened(lambda: _opened(place, self.identity))
         self._start, self._has_warned = None, False
         self._next_write = time.monotonic() + seconds_between
 
@@ -77,32 +75,29 @@ class Checkpoint:
         self._start = random_state.get_state(legacy=False)
         return random_state
 
-    def saved(self, tree):
-        """Return the saved progress as ``(tree, values)``, in the structure of ``tree``; None if there is none."""
+    def __call__(self, monitor, state):
+        """Save the progress of training; this is the last of the callbacks."""
+        self.keep(*monitor.progress(state), last=not monitor.running)
+
+    def resume(self, monitor, state):
+        """The saved progress as ``(tree, values)``; None if there is none."""
         if self._header is None:
             return None
-        fresh, structure = _named_leaves(tree)
-        if {name: _kind(leaf) for name, leaf in fresh.items()} != {n: _kind(leaf) for n, leaf in self._arrays.items()}:
+        fresh, structure = _named_leaves(monitor.progress(state)[0])
+        kinds, saved = ({n: (leaf.dtype, leaf.ndim) for n, leaf in each.items()} for each in (fresh, self._arrays))
+        if kinds != saved:
             raise ValueError(
                 f"checkpoint={str(self.path)!r} does not have the structure of this fit: it was written with another "
                 "version of JAX, optax or NumPy. Continue with that version, or delete the file to start anew."
             )
         return structure.unflatten([self._arrays[name] for name in fresh]), self._header.values
 
-    def __call__(self, monitor, state):
-        """Save the progress of training; this is the last of the callbacks."""
-        self.keep(*monitor.progress(state), last=not monitor.running)
-
-    def resume(self, monitor, state):
-        """The saved progress, or None."""
-        return self.saved(monitor.progress(state)[0])
-
     def keep(self, tree, values, last):
         """Write ``tree`` (arrays) and ``values`` (JSON) if a write is due, or if this is the last call.
 
         A failed write does not end the fit: the first failure gives a warning, and later writes are tried as usual.
         """
-        if not last and time.monotonic() < self._next_write:
+        if not self._writes or (not last and time.monotonic() < self._next_write):
             return
         began = time.monotonic()
         try:
@@ -114,6 +109,8 @@ class Checkpoint:
 
     def remove(self):
         """Delete the file: the fit is complete."""
+        if not self._writes:
+            return
         try:
             self.path.unlink(missing_ok=True)
         except OSError as error:
@@ -124,21 +121,44 @@ class Checkpoint:
             self._has_warned = True
             Notice(kind, f"checkpoint={str(self.path)!r}: {error}").give()
 
-    def _check_identity(self):
-        if self._header is None:
-            return
-        theirs = self._header.identity
-        names = [name for name in {**theirs, **self.identity} if theirs.get(name) != self.identity.get(name)]
-        if names:
-            differences = ", ".join(
-                f"{name} ({_shown(theirs.get(name))} in the file, {_shown(self.identity.get(name))} now)"
-                for name in names
-            )
-            raise ValueError(
-                f"checkpoint={str(self.path)!r} belongs to another fit, which differs in {differences}. To continue "
-                "that fit, give the same data and arguments again; to start anew, delete the file or name another one; "
-                "name a folder to keep a file for each fit."
-            )
+
+def _opened(place, identity):
+    """The path of a fit's file, and its header (None if there is none) and arrays."""
+    try:
+        path = _path_of(place, identity)
+        checkpoint_file.prepare(path)
+        header, arrays = checkpoint_file.read(path) or (None, {})
+    except OSError as error:
+        raise OSError(
+            f"checkpoint={str(place)!r} cannot be written or read: {error}. Name a file or a folder that can, or set "
+            "checkpoint=None."
+        ) from error
+    theirs = identity if header is None else header.identity
+    names = [name for name in {**theirs, **identity} if theirs.get(name) != identity.get(name)]
+    if names:
+        differences = ", ".join(
+            f"{name} ({_shown(theirs.get(name))} in the file, {_shown(identity.get(name))} now)" for name in names
+        )
+        raise ValueError(
+            f"checkpoint={str(path)!r} belongs to another fit, which differs in {differences}. To continue that fit, "
+            "give the same data and arguments again; to start anew, delete the file or name another one; name a "
+            "folder to keep a file for each fit."
+        )
+    return path, header, arrays
+
+
+def _told_by_first(function):
+    """What a function returns in the first process, or raises there, in all processes."""
+    found = error = None
+    if processes.index() == 0:
+        try:
+            found = function()
+        except (OSError, ValueError) as caught:
+            error = caught
+    found, refused = processes.of_first((found, error))
+    if refused is not None:
+        raise error or refused
+    return found
 
 
 def is_folder(place):
@@ -163,67 +183,6 @@ def _named_leaves(tree):
     return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}, structure
 
 
-def _kind(leaf):
-    return leaf.dtype, leaf.ndim
-
-
-def _as_read(value):
-    return json.loads(json.dumps(value))
-
-
 def _shown(value):
     text = repr(value)
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
-
-
-# The checkpoint of a fit on several processes: the first process writes and reads it.
-
-_ROWS = ("X", "y", "sample_weight", "offset", "known parts", "mean_function(X)")
-
-
-class SharedCheckpoint:
-    """`Checkpoint` of the first process, which tells the others the result.
-
-    Parameters
-    ----------
-    place, identity, seconds_between
-        As for `Checkpoint`, with the rows of this process. A refusal is raised in all processes.
-    """
-
-    def __init__(self, place, identity, seconds_between=5.0):
-        # Another number of processes, or another division of the rows, is another fit.
-        parts = processes.exchanged({name: identity[name] for name in _ROWS if name in identity})
-        identity = identity | {"the rows of each process": [sorted(part.items()) for part in parts]}
-        self._own = self._by_first(lambda: Checkpoint(place, identity, seconds_between), keep=True)
-
-    def rewind(self, random_state):
-        """Return the random state with which the fit began, in the first process."""
-        return self._own.rewind(random_state) if self._own is not None else random_state
-
-    def resume(self, monitor, state):
-        """The saved progress, or None, in all processes."""
-        return self._by_first(lambda: self._own.resume(monitor, state))
-
-    def __call__(self, monitor, state):
-        """Save the progress of training; this is the last of the callbacks."""
-        if self._own is not None:
-            self._own(monitor, state)
-
-    def remove(self):
-        """Delete the file: the fit is complete."""
-        if self._own is not None:
-            self._own.remove()
-
-    @staticmethod
-    def _by_first(function, keep=False):
-        """What a function returns in the first process, or raises there; with ``keep`` only there."""
-        found = error = None
-        if processes.index() == 0:
-            try:
-                found = function()
-            except (OSError, ValueError) as caught:
-                error = caught
-        told, refused = processes.of_first((None if keep else found, error))
-        if refused is not None:
-            raise error or refused
-        return found if keep else told

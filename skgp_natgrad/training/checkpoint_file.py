@@ -28,6 +28,8 @@ _STALE = 600.0
 # Raise it with every change of the file or of what the header means.
 FORMAT = 2
 _LAST_LINE = b"\nskgp_natgrad checkpoint %d "
+# The arrays of a table, by the names of the arguments.
+ROWS = ("X", "y", "sample_weight", "offset", "known parts", "mean_function(X)")
 
 
 class Header(NamedTuple):
@@ -164,16 +166,15 @@ def of_table(array):
 
 def of_rows(table):
     """`of_table` of each array of a table, by the name of the argument; a long table is read once, by blocks."""
-    names = "X", "y", "sample_weight", "offset", "known parts", "mean_function(X)"
     if isinstance(table, tuple):
         # The table's own order depends on all columns. The rows are sorted by X first here: if only y differs, X does
         # not appear to differ as well.
         columns = [np.atleast_2d(each) for each in (table.weight, *(part for part in table[1:] if part is not None))]
         table = table.rows(np.lexsort([*np.vstack(columns)[::-1], *table.X.T[::-1]]))
-        return {name: of_table(array) for name, array in zip(names, table, strict=True) if array is not None}
+        return {name: of_table(array) for name, array in zip(ROWS, table, strict=True) if array is not None}
     digests = {}
     for part in table.blocks():
-        for name, array in zip(names, part, strict=True):
+        for name, array in zip(ROWS, part, strict=True):
             if array is not None:
                 digests.setdefault(name, hashlib.sha256()).update(np.ascontiguousarray(array).data)
     return {name: f"{table.n_rows} rows, {found.hexdigest()}" for name, found in digests.items()}

@@ -18,7 +18,7 @@ from ...choose.scale import Scale
 from ...kernels import to_sklearn
 from ...likelihoods import in_units, in_units_of
 from ...training import checkpoint_file
-from ...training.checkpoint import Checkpoint, SharedCheckpoint
+from ...training.checkpoint import Checkpoint
 from ...training.schedules import FromFunction, blocks
 from ...training.shares import agreed, gathered
 from ..arguments import constructor, reading
@@ -361,26 +361,20 @@ def _checkpoint_of(estimator, plan, table, previous, streams):
     if given is None:
         return None
     arguments = {k: v for k, v in constructor.values(estimator).items() if k not in _WITHOUT_EFFECT}
-    identity = {name: checkpoint_file.described(value) for name, value in arguments.items()}
-    identity["kernel"] = checkpoint_file.described(reading.kernel_on_numbers(estimator))
-    identity["noise"] = checkpoint_file.described(reading.noise_of(estimator))
-    identity |= _of_functions(plan.settings)
-    identity["estimator"] = type(estimator).__name__
+    arguments |= {"kernel": reading.kernel_on_numbers(estimator), "noise": reading.noise_of(estimator)}
     # One dtype has many names, and so have some other values.
-    identity["dtype"] = plan.settings.dtype
-    identity["n_mean_inducing"] = checkpoint_file.described(plan.n_mean_inducing)
-    identity["mean_solver"] = plan.settings.algorithm.mean_solver
-    identity["number of classes"] = plan.n_classes
-    identity["partial_fit"] = streams
-    identity |= checkpoint_file.of_rows(table)
+    arguments |= {"dtype": plan.settings.dtype, "mean_solver": plan.settings.algorithm.mean_solver}
+    arguments |= {"n_mean_inducing": plan.n_mean_inducing, "estimator": type(estimator).__name__}
+    arguments |= {"number of classes": plan.n_classes, "partial_fit": streams}
+    identity = {name: checkpoint_file.described(value) for name, value in arguments.items()}
+    identity |= _of_functions(plan.settings) | checkpoint_file.of_rows(table)
     if previous is not None:
         leaves = jax.tree.leaves((previous, estimator._x_scale, estimator._y_scale))
         found = [checkpoint_file.digest(leaves), checkpoint_file.described(estimator._trained_with)]
         identity["the previous fit, which the warm start continues"] = found
     if hasattr(given, "of_fit"):
         return given.of_fit(identity, plan.settings.max_iter)
-    place = given, identity, float(estimator.checkpoint_every)
-    return Checkpoint(*place) if n_processes == 1 else SharedCheckpoint(*place)
+    return Checkpoint(given, identity, float(estimator.checkpoint_every), n_processes > 1)
 
 
 def _of_functions(settings):
