@@ -14,6 +14,7 @@ from sklearn.gaussian_process.kernels import RBF, DotProduct, ExpSineSquared, Ma
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor
 from skgp_natgrad.estimators.fitted.summary import Summary, terms_of
 from skgp_natgrad.kernels import Columns, LinearTransform
+from skgp_natgrad.kernels.formula import formula
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(90, 3)) * [1.0, 100.0, 5.0] + [0.0, 1000.0, -3.0]
@@ -181,7 +182,7 @@ def test_a_summary_says_what_was_compared_and_by_how_much_the_winner_is_ahead(rn
     X = rng.normal(size=(400, 2))
     y = np.sin(2.0 * X[:, 0]) + 0.1 * rng.normal(size=400)
     ahead = r"kernel .*Matern.* ahead by -?[\d.e-]+ nats a row of .*Constant.*"
-    shares = r"shares of the variance: .*Matern.* \d\.\d\d, .*Laplacian \d\.\d\d.*"
+    shares = r"shares of the variance, in the order of the terms: Matern.* \d\.\d\d, .*Laplacian \d\.\d\d"
     regressor, classifier = NGDSVGPRegressor(random_state=0), NGDSVGPClassifier(random_state=0)
     for model, target, expected in ((regressor, y, ahead), (classifier, y > 0.0, shares)):
         model.fit(X, target)
@@ -189,5 +190,15 @@ def test_a_summary_says_what_was_compared_and_by_how_much_the_winner_is_ahead(rn
         assert re.fullmatch(expected, line)
         assert f"chosen: {line}" in repr(model.summary())
         assert pickle.loads(pickle.dumps(model)).summary().compared == (line,)
+    # Shares are matched to the terms by their order.
+    of_terms = [" * ".join(factor.kernel for factor in term.factors) for term in model.summary().terms]
+    listed = re.sub(r" \d\.\d\d", "", line.partition(": ")[2])
+    assert listed.replace(" + ", ", ").split(", ") == of_terms
     # Nothing is compared where the kernel is given.
     assert NGDSVGPRegressor(RBF(), random_state=0).fit(X[:50], y[:50]).summary().compared == ()
+
+
+def test_a_kernel_is_named_without_its_numbers():
+    kernel = 2.0 * (RBF(1.0) + Matern(1.0, nu=1.5)) * Columns(Matern(1.0, nu=0.5), 0) + RBF(1.0) ** 2
+    expected = "ConstantKernel * (RBF + Matern(nu=1.5)) * Matern(nu=0.5) + RBF ** 2"
+    assert formula(kernel) == expected

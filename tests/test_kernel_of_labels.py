@@ -97,6 +97,8 @@ def test_effects_of_a_category_are_one_term_of_the_sum(rng):
     expected = sum(part * each(X) / np.mean(each.diag(X)) for part, each in zip(share, kernels, strict=True))
     np.testing.assert_allclose(found(X), expected, atol=1e-5)
     assert len(terms_of(found)) == 2 + len(blocks)
+    said = kernel_of_labels.Shares(tuple(kernels), tuple(share)).said(None)
+    assert said.endswith(": Matern(nu=2.5) 0.20, Matern(nu=0.5) 0.80; the other terms, of categories, belong to all")
 
 
 def test_the_summary_says_the_shares(summed):

@@ -8,6 +8,7 @@ import numpy as np
 
 from .._backend import threads
 from .._backend.flat import flat
+from ..kernels.formula import formula
 from ..solve.held_out_labels import Densities
 from . import evidence, neighbours
 from .candidates import WithSeason, form
@@ -48,9 +49,9 @@ class Ahead(NamedTuple):
     gain: float
     kernel: object
 
-    def said(self, form, kernel):
-        """One line for `summary`: ``form`` names the form of a kernel."""
-        return f"kernel {form(kernel)} ahead by {self.gain:.2g} nats a row of {form(self.kernel)}"
+    def said(self, kernel):
+        """One line for `summary`."""
+        return f"kernel {formula(kernel)} ahead by {self.gain:.2g} nats a row of {formula(self.kernel)}"
 
 
 def leading(densities, plans):

@@ -28,6 +28,7 @@ from ..choose.targets import standardised
 from ..choose.view import NOISE_BOUNDS_OF_LABELS
 from ..choose.wide import viewed
 from ..kernels import Columns
+from ..kernels.formula import formula
 from ..solve import class_labels
 from ..solve.held_out_labels import Densities
 from .plan import Plan
@@ -58,10 +59,15 @@ class Shares(NamedTuple):
     kernels: tuple
     values: tuple
 
-    def said(self, form, _):
-        """One line for `summary`: ``form`` names the form of a kernel."""
-        pairs = zip(self.kernels, self.values, strict=True)
-        return "shares of the variance: " + ", ".join(f"{form(each)} {share:.2f}" for each, share in pairs)
+    def said(self, _):
+        """One line for `summary`: the terms of each kernel, in their order there, and then its share."""
+        said, effects = [], False
+        for kernel, share in zip(self.kernels, self.values, strict=True):
+            terms = [term.k2 for term in _terms(kernel)]
+            said.append(f"{' + '.join(formula(each) for each in terms if not isinstance(each, Columns))} {share:.2f}")
+            effects = effects or any(isinstance(each, Columns) for each in terms)
+        of_all = "; the other terms, of categories, belong to all" if effects else ""
+        return f"shares of the variance, in the order of the terms: {', '.join(said)}{of_all}"
 
 
 class _Candidates:

@@ -7,13 +7,13 @@ import functools
 
 import jax
 import numpy as np
-from sklearn.gaussian_process.kernels import Product
 
 from ... import svgp
 from ..._backend import device, placement
 from ..._backend.notices import Notice
 from ...choose.scale import NormalScores
-from ...kernels import LinearTransform, from_sklearn, normalized, nugget, to_sklearn, white
+from ...kernels import from_sklearn, normalized, nugget, to_sklearn, white
+from ...kernels.formula import formula
 from ..arguments import constructor
 from ..arguments.reading import latent, noise_of, one_or_each
 from ..rows import training_table
@@ -174,7 +174,7 @@ def _paragraph(fit, model, result, rest):
     elif algorithm.solves_mean:
         points += " (mean and noise by the mean solver 'exact' in the end)"
     steps = plan.route.described(settings, len(result.trained.report.elbo))
-    kernels = ", ".join(map(_form, model.kernels))
+    kernels = ", ".join(map(formula, model.kernels))
     found = f"{type(plan.likelihood).__name__} likelihood; kernel {kernels} on {_scaling(scales.x)}; {points}; {steps}"
     return found + rest + _of_dispersion(model.dispersion) + (of_mean and f"; {of_mean}") + "."
 
@@ -196,7 +196,7 @@ def _compared(fit, model, result):
     """What was chosen by the density of rows left out, and by how much, a line for each choice."""
     lines, plan = list(filter(None, [_weights(fit, model.calibration)])), fit.plan
     if plan.ahead is not None:
-        lines.append(plan.ahead.said(_form, plan.kernels[0]))
+        lines.append(plan.ahead.said(plan.kernels[0]))
     if result.ahead is not None:
         n_neighbours = model.neighbours.n_neighbours
         lines.append(f"{n_neighbours} neighbors ahead by {result.ahead:.2g} nats a row of inducing points")
@@ -248,17 +248,6 @@ def _of_dispersion(dispersion):
     if np.any(np.isnan(df)):
         varies.append("errors are a mixture of normals")
     return f"; calibrated: {', '.join(varies)}"
-
-
-def _form(kernel):
-    """A kernel without its numbers."""
-    if hasattr(kernel, "k1"):
-        sign = " * " if isinstance(kernel, Product) else " + "
-        return sign.join(map(_form, (kernel.k1, kernel.k2)))
-    if isinstance(kernel, LinearTransform):
-        return f"{_form(kernel.kernel)} of linear combinations"
-    nu = f"(nu={kernel.nu:g})" if hasattr(kernel, "nu") else ""
-    return f"{type(kernel).__name__}{nu}"
 
 
 def _chosen_scaling(estimator, x_scale):

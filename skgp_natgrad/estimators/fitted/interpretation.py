@@ -41,7 +41,8 @@ class Interpretation:
             ``of_rows``
                 How many rows lack numbers, and the R2 of a fitted mean function at rows that it has not seen.
             ``compared``
-                What rows left out have chosen, and how far it is ahead of the next best, or its shares of the variance.
+                What rows left out have chosen, and how far it is ahead of the next best; or the shares of the variance
+                that kernels of class labels have, in the order of ``terms``.
             ``fitted_on``
                 Where all rows were fitted: "cpu" or "gpu", with "by XLA" where a CPU takes a GPU's way, and how
                 many of them; printed unless it is one CPU.

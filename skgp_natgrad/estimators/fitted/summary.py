@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from ... import svgp
 from ..._backend.types import Floats
 from ...kernels import Columns, LinearTransform
+from ...kernels.formula import formula
 from ..rows import class_labels, donors, encoding, outputs
 from . import attributes
 
@@ -101,8 +102,8 @@ def printed(summary):
     lines, directions = [f"{name}: prior mean {_number(summary.prior_mean)}{noise}"], []
     for term in summary.terms:
         owner = "" if term.latent is None else f"latent function {term.latent}: "
-        form = " * ".join(factor.kernel for factor in term.factors) or "constant"
-        lines.append(f"  {owner}{form}, amplitude {_number(term.amplitude)}")
+        product = " * ".join(factor.kernel for factor in term.factors) or "constant"
+        lines.append(f"  {owner}{product}, amplitude {_number(term.amplitude)}")
         lines += [f"    {line}" for factor in term.factors if factor.by_column for line in _lines(factor, directions)]
     lines += [f"  direction {k}: {_listed(each, _LISTED_DIRECTIONS)}" for k, each in enumerate(directions, 1)]
     if summary.output_correlation is not None:
@@ -211,31 +212,16 @@ def _base(kernel):
     return _base(kernel.kernel) if isinstance(kernel, sklearn_kernels.Exponentiation) else kernel
 
 
-def _form(kernel):
-    """The name of a kernel without its numbers, but for those that make it another kernel."""
-    if isinstance(kernel, sklearn_kernels.Exponentiation):
-        return f"{_form(kernel.kernel)} ** {kernel.exponent:g}"
-    if isinstance(kernel, sklearn_kernels.Sum):
-        return f"({_form(kernel.k1)} + {_form(kernel.k2)})"
-    if isinstance(kernel, sklearn_kernels.Product):
-        return f"{_form(kernel.k1)} * {_form(kernel.k2)}"
-    if isinstance(kernel, Columns):
-        return _form(kernel.kernel)
-    if isinstance(kernel, LinearTransform):
-        return f"{_form(kernel.kernel)} of linear combinations"
-    return type(kernel).__name__ + (f"(nu={kernel.nu:g})" if hasattr(kernel, "nu") else "")
-
-
 def _factor(kernel, names, units, deviation):
-    form, kernel = _form(kernel), _base(kernel)
+    name, kernel = formula(kernel), _base(kernel)
     if isinstance(kernel, LinearTransform):
-        return _of_directions(form, kernel, names, units, deviation)
+        return _of_directions(name, kernel, names, units, deviation)
     # A periodic kernel's lengthscale has no unit.
-    quantity = next((name for name in ("periodicity", "length_scale") if hasattr(kernel, name)), None)
+    quantity = next((each for each in ("periodicity", "length_scale") if hasattr(kernel, each)), None)
     if quantity is None:
-        return Factor(form, None, {})
+        return Factor(name, None, {})
     values = np.broadcast_to(np.asarray(getattr(kernel, quantity), dtype=float), len(names))
-    return Factor(form, quantity, _by_column(names, values, units, deviation))
+    return Factor(name, quantity, _by_column(names, values, units, deviation))
 
 
 def _by_column(names, scaled, units, deviation):
@@ -248,11 +234,11 @@ def _by_column(names, scaled, units, deviation):
     return found
 
 
-def _of_directions(form, kernel, names, units, deviation):
+def _of_directions(name, kernel, names, units, deviation):
     """The factor of a kernel of linear combinations."""
     inner = _base(kernel.kernel)
     if not hasattr(inner, "length_scale") or hasattr(inner, "periodicity"):
-        return Factor(form, None, {})
+        return Factor(name, None, {})
     rates = kernel.matrix / np.asarray(inner.length_scale, dtype=float)
     norms = np.sqrt((rates**2).sum(0))
     directions = []
@@ -261,7 +247,7 @@ def _of_directions(form, kernel, names, units, deviation):
         order = np.argsort(-np.abs(loadings), kind="stable")
         directions.append(Direction(_inverse(norms[k]), {names[i]: float(loadings[i]) for i in order}))
     scaled = np.array([_inverse(rate) for rate in np.sqrt((rates**2).sum(1))])
-    return Factor(form, "length_scale", _by_column(names, scaled, units, deviation), tuple(directions))
+    return Factor(name, "length_scale", _by_column(names, scaled, units, deviation), tuple(directions))
 
 
 def _inverse(rate):
