@@ -97,8 +97,23 @@ def test_labels_may_be_strings_when_something_else_is_wrong():
         NGDSVGPClassifier().fit(spoiled(X, (1, 0), np.nan), labels)
     with pytest.raises(ValueError, match=r"^Found input variables with inconsistent"):
         NGDSVGPClassifier().fit(X, labels[:-1])
-    with pytest.raises(TypeError, match=r"^y\[4\]=None is not finite"):
+    with pytest.raises(ValueError, match=r"^y\[4\]=None is not finite"):
         NGDSVGPClassifier().fit(X, spoiled(labels, 4, None))
+
+
+@pytest.mark.parametrize(
+    ("label", "message"),
+    [(np.datetime64("NaT"), r"^y\[4\]=None is not finite"), (7, "y holds strings and other labels")],
+)
+def test_labels_of_no_kind_are_refused(label, message):
+    labels = np.where(Y > 0, "2025", "2026").astype(object if isinstance(label, int) else "M8[Y]")
+    with pytest.raises(ValueError, match=message):
+        NGDSVGPClassifier().fit(X, spoiled(labels, 4, label))
+
+
+def test_a_weight_that_is_no_number_is_named():
+    with pytest.raises(ValueError, match="sample_weight contains NaN"):
+        NGDSVGPRegressor().fit(X, Y, sample_weight=np.nan)
 
 
 def test_the_advice_for_missing_values_names_no_other_estimator():

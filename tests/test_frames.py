@@ -587,7 +587,7 @@ def test_scikit_learns_checks_with_missing_values(estimator, check):
     check(estimator(1.0 * RBF(), **options))
 
 
-@pytest.mark.parametrize("kind", [str, object])
+@pytest.mark.parametrize("kind", [str, object, bytes])
 def test_an_array_of_numeric_strings_is_refused(kind):
     X = np.array([["1.5"], ["2"], ["3"]] * 5).astype(kind)
     with pytest.raises(
@@ -597,6 +597,8 @@ def test_an_array_of_numeric_strings_is_refused(kind):
     model = NGDSVGPRegressor(1.0 * RBF(1.0)).fit(X.astype(float), 0.1 * np.arange(15.0))
     with pytest.raises(ValueError, match="X holds strings"):
         model.predict(X)
+    with pytest.raises(ValueError, match="column 'x' holds strings that look like numbers"):
+        model.predict(pd.DataFrame(X.astype(str), columns=["x"]))
 
 
 @pytest.mark.parametrize(

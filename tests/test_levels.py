@@ -117,11 +117,11 @@ def test_many_levels_are_merged_with_a_warning_that_names_the_number():
     model = NGDSVGPRegressor(1.0 * RBF(), optimizer=None, n_inducing=5)
     encode = encoding.of_fit
     with pytest.warns(UserWarning, match="'letter' has 520 levels, of which the 21 with the fewest rows"):
-        encode(model, X, None, True)
+        encode(model, X, X["letter"], None, False, False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        encode(model.set_params(max_categories=4), X, None, True)
-        encode(model.set_params(max_categories=500), X.head(500), None, True)
+        encode(model.set_params(max_categories=4), X, X["letter"], None, False, False)
+        encode(model.set_params(max_categories=500), X.head(500), X["letter"], None, False, False)
 
 
 # -- scales -------------------------------------------------------------------------------------

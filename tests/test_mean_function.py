@@ -102,12 +102,12 @@ def test_a_function_is_an_offset(known):
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_linear_mean_leaves_its_errors_at_rows_left_out_to_the_process(weighted, linear):
-    weight = np.where(np.arange(40) < 30, 1.0, 3.0) if weighted else None
+    weight = np.where(np.arange(40) < 30, 1.0, 3.0) if weighted else np.ones(40)
     line = LinearRegression().fit(X, Y, sample_weight=weight)
-    alpha = 0.01 if weight is None else 0.01 / weight
-    exact = GaussianProcessRegressor(KERNEL, alpha=alpha, optimizer=None).fit(X, Y - without_its_own(X, Y, weight))
+    residuals = Y - without_its_own(X, Y, weight)
+    exact = GaussianProcessRegressor(KERNEL, alpha=0.01 / weight, optimizer=None).fit(X, residuals)
     mean, std = exact.predict(NEW, return_std=True)
-    found = linear if weight is None else regressor("linear").fit(X, Y, sample_weight=weight)
+    found = regressor("linear").fit(X, Y, sample_weight=weight) if weighted else linear
     got = found.predict(NEW, return_std=True)
     assert_allclose(got[0], line.predict(NEW) + mean, rtol=1e-6)
     assert_allclose(got[1], np.sqrt(std**2 + 0.01), rtol=1e-5)
@@ -115,12 +115,12 @@ def test_a_linear_mean_leaves_its_errors_at_rows_left_out_to_the_process(weighte
     assert found.mean_function_[0].coef_ == pytest.approx(line.coef_)
 
 
-def without_its_own(rows, y, weight=None):
+def without_its_own(rows, y, weight):
     """What a linear regression predicts at each row that was fitted to the rows of other X.
 
     By least squares around the means: scikit-learn 1.9 leaves out columns of a millionth of the largest one's size.
     """
-    found, weight = np.empty(len(rows)), np.ones(len(rows)) if weight is None else weight
+    found = np.empty(len(rows))
     for k, row in enumerate(rows):
         rest = (rows != row).any(1)
         own, root = weight[rest], np.sqrt(weight[rest])
@@ -151,7 +151,10 @@ SHAPES = {
 @pytest.mark.parametrize("rows", SHAPES.values(), ids=SHAPES)
 def test_errors_of_a_linear_mean_are_those_of_regressions_without_the_row(rows, weighted):
     rng = np.random.default_rng(3)
-    y, weight = rows[:, 0] + rng.normal(size=len(rows)), rng.uniform(0.3, 2.0, len(rows)) if weighted else None
+    y, weight = (
+        rows[:, 0] + rng.normal(size=len(rows)),
+        rng.uniform(0.3, 2.0, len(rows)) if weighted else np.ones(len(rows)),
+    )
     expected = without_its_own(rows, y, weight)
     assert_allclose(linear_mean.left_out(rows, y, weight), expected, rtol=1e-7, atol=1e-9 * np.abs(y).max())
 

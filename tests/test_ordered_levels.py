@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, trusted_types
 from skgp_natgrad._backend import rows
-from skgp_natgrad.estimators.rows import class_labels, long_tables
+from skgp_natgrad.estimators.rows import class_labels
 from skgp_natgrad.estimators.rows.class_labels import ordered_by_type
 from skgp_natgrad.likelihoods import Ordinal
 from skgp_natgrad.metrics import calibration_scorer, expected_calibration_error, nlpd_scorer
@@ -48,7 +48,7 @@ def stated(**settings):
 
 def encoded(model, y, rows=slice(None), classes=None, streams=False):
     """The classes, and the positions of the labels among them, that a fit would take; nothing is fitted."""
-    targets = model._checked(X[rows], X[rows], y, None, classes, class_labels.stated_levels(model, y), streams)[2]
+    targets = model._rows_of(X[rows], y, None, streams, classes)[2]
     return targets.attributes["classes_"].tolist(), targets.columns[:, 0]
 
 
@@ -258,8 +258,8 @@ def test_weights_of_classes_follow_the_labels(weight):
     # Not all levels as often as each other.
     few = np.flatnonzero(np.arange(N) % 3 >= CODES)
     found, expected = (
-        classifier(class_weight=each)._checked(X[few], X[few], y[few], None, None, levels, False)[2].weight
-        for each, y, levels in ((weight, ORDERED, LEVELS), (of_codes, CODES, None))
+        classifier(class_weight=each)._rows_of(X[few], y[few], None, False)[2].weight
+        for each, y in ((weight, ORDERED), (of_codes, CODES))
     )
     assert len(set(found)) == 3
     assert_array_equal(found, expected)
@@ -399,9 +399,8 @@ def test_long_tables_keep_the_order(tmp_path, monkeypatch):
     mapped = np.load(tmp_path / "y.npy", mmap_mode="r")
 
     def read(model, y):
-        is_long, *given = long_tables.opened(X, y=y, sample_weight=None)
-        assert is_long
-        targets = model._checked_long(given[0], *given, None, class_labels.stated_levels(model, y), False)[2]
+        targets = model._rows_of(X, y, None, False)[2]
+        assert isinstance(targets.columns, rows.Rows)
         found = targets.columns.read(0, N)[:, 0], targets.weight.read(0, N)
         return targets.attributes["classes_"].tolist(), *found
 

@@ -18,7 +18,7 @@ from skgp_natgrad.choose import evidence
 from skgp_natgrad.choose.scale import Moments, fit_scale
 from skgp_natgrad.estimators.arguments import reading
 from skgp_natgrad.estimators.predictions import by_blocks
-from skgp_natgrad.estimators.rows import long_tables
+from skgp_natgrad.estimators.rows import class_labels, inputs, long_tables
 from skgp_natgrad.estimators.rows.inputs import Targets
 from skgp_natgrad.solve import closed_form, mean_system, system
 from skgp_natgrad.start import inducing_points, state
@@ -85,12 +85,10 @@ def assert_same_fit(first, second):
 def long_table_of(X, y, weight=None, **targets):
     """The `LongTable` of arrays, and X's spans."""
     X, y = np.asarray(X, float), np.reshape(y, (len(X), -1)).astype(float)
-    columns = long_tables.rows_of("y", y)
-    offset = long_tables.known("offset", targets.get("offset"), *columns.shape)
-    given = Targets(
-        columns, long_tables.weights(weight, len(X)), [np.dtype(float)] * y.shape[1], "gaussian", 0, True, {}, offset
-    )
-    return long_tables.weighted(long_tables.rows_of("X", X), [np.dtype(float)] * X.shape[1], given, 1)
+    columns, X = rows_of("y", y), rows_of("X", X)
+    offset = inputs.like(X, "offset", inputs.known("offset", targets.get("offset"), *columns.shape))
+    of_y = columns, inputs.weights(weight, X), [np.dtype(float)] * y.shape[1], "gaussian", 0, True, {}
+    return long_tables.weighted(X, [np.dtype(float)] * X.shape[1], Targets(*of_y, offset), 1)
 
 
 # -- what is read, and how ---------------------------------------------------------------------
@@ -241,7 +239,8 @@ def test_scales_of_a_fit_are_those_of_the_table_in_memory(n_targets, monkeypatch
 
 def test_labels_are_counted_by_blocks():
     labels = RNG.choice(["cat", "dog", "eel"], N)
-    found, totals = long_tables.label_weights(long_tables.labels_of_y(labels, N), long_tables.weights(WEIGHT, N))
+    table = rows_of("X", X)
+    found, totals = class_labels.by_label(inputs.labels(labels, table), inputs.weights(WEIGHT, table))
     values, position = np.unique(labels, return_inverse=True)
     assert_array_equal(found, values)
     assert_allclose(totals, np.bincount(position, WEIGHT), rtol=1e-14)

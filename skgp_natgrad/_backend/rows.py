@@ -186,6 +186,11 @@ class Mapped(Rows):
         return self._function(*(table.read(start, stop) for table in self._tables))
 
 
+def mapped(function, *tables, shape, dtype=float):
+    """``function(*tables)``: of arrays now, and of `Rows` as they are read."""
+    return Mapped(function, *tables, shape=shape, dtype=dtype) if isinstance(tables[0], Rows) else function(*tables)
+
+
 def ahead(function, items):
     """The values of a function at each item, in turn; the next one is computed while one is used."""
     items = iter(items)

@@ -24,7 +24,7 @@ from .fitting import between_chunks, coregionalized, few_at_a_time
 from .fitting.between_chunks import CallbackSupportMixin, Hooks, with_callbacks
 from .fitting.preparation import prepare
 from .predictions import selection
-from .rows import encoding, far_rows, inputs
+from .rows import cells, encoding, far_rows
 
 
 class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, BaseEstimator):
@@ -225,7 +225,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, BaseEstimator)
         far_rows.tell(self, X)
         with np.errstate(over="ignore"):
             X = self._x_scale.forward(X)
-        checks.refuse_overflow(X, inputs.first_row())
+        checks.refuse_overflow(X, cells.first_row())
         return X
 
     def _predict(self, quantity, X, *targets, **known):
@@ -236,7 +236,7 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, BaseEstimator)
 
     def _defined(self, values, X):
         """Return the predicted values at standardised rows (the last axis), if none of them is NaN."""
-        checks.refuse_undefined(jax.tree.leaves(values), X, self.kernel_, inputs.first_row())
+        checks.refuse_undefined(jax.tree.leaves(values), X, self.kernel_, cells.first_row())
         return values
 
     def _sample_targets(self, X, n_samples, random_state, joint, **known):

@@ -6,7 +6,6 @@ from typing import Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from .. import svgp
@@ -16,7 +15,7 @@ from .arguments.task import CLASSIFICATION, ClassifierArguments, streaming
 from .base import BaseNGDSVGP
 from .fitted.attributes import calibration_of
 from .predictions.class_distribution import ClassDistribution
-from .rows import class_labels, donors, encoding, inputs, long_tables, mean_of_labels
+from .rows import class_labels, encoding, inputs, mean_of_labels
 from .rows.class_labels import positions
 from .rows.inputs import Targets
 
@@ -147,64 +146,32 @@ class NGDSVGPClassifier(ClassifierMixin, ClassDistribution, ClassifierArguments,
         return self._learn(X, y, sample_weight, streams=True, classes=classes)
 
     def _rows_of(self, X, y, sample_weight, streams, classes=None):
+        """X, the types of its columns, and the `Targets`."""
         levels = class_labels.stated_levels(self, y)
-        is_long, *given = long_tables.opened(inputs.dense(self, X), y=y, sample_weight=sample_weight)
-        X, y, sample_weight = given
-        first = self._previous(streams) is None
-        rows = encoding.of_fit(self, X, sample_weight, first)
-        rows, weight = donors.of_fit(self, rows, sample_weight, streams, y)
-        return (self._checked_long if is_long else self._checked)(rows, X, y, weight, classes, levels, streams)
-
-    def _checked(self, X, given, y, sample_weight, classes, levels, streams):
-        """X, the types of its columns, and the `Targets`; X is ``given`` as numbers."""
+        is_long, X, y, weight = inputs.opened(inputs.dense(self, X), y=y, sample_weight=sample_weight)
         previous = self._previous(streams)
-        with inputs.locate(X=X, labels=y):
-            X, y = encoding.validated(self, X, y, reset=previous is None)
-            check_classification_targets(y)
-        weight = inputs.weights(sample_weight, X)
-        of_all = (self, y, classes, previous, levels) if streams else (self, y, previous, levels)
+        X, types, weight = encoding.of_fit(self, X, y, weight, streams, is_long)
+        y, weight = inputs.labels(y, X), inputs.weights(weight, X)
+        labels, totals = class_labels.by_label(y, weight)
+        of_all = (self, labels, classes, previous, levels) if streams else (self, labels, previous, levels)
         classes = (class_labels.of_stream if streams else class_labels.of_fit)(*of_all)
         if not streams:
             class_labels.warn_of_numbers(self, classes, len(y))
-        position = positions(classes, y)
-        weight = weight * class_labels.weights(self.class_weight, classes, position, weight)[position]
-        self._check_present(class_labels.present(self, classes, position[weight > 0]), streams)
-        goes_on = streams and previous is not None
-        attributes, values = mean_of_labels.of_fit(self, X, y, classes, weight, goes_on)
-        targets = self._targets(position.reshape(-1, 1).astype(float), weight, classes, attributes, values)
-        return X, encoding.column_types(self, given), targets
-
-    def _checked_long(self, X, given, y, sample_weight, classes, levels, streams):
-        """The same for many rows, which are checked as they are read."""
-        previous = self._previous(streams)
-        X, types = long_tables.columns_of(self, X, given, y, reset=previous is None)
-        y, weight = long_tables.labels_of_y(y, len(X)), long_tables.weights(sample_weight, len(X))
-        labels, totals = long_tables.label_weights(y, weight)
-        of_all = (self, labels, classes, previous, levels) if streams else (self, labels, previous, levels)
-        classes = (class_labels.of_stream if streams else class_labels.of_fit)(*of_all)
         position = positions(classes, labels)
         factor = class_labels.weights(self.class_weight, classes, position, totals)
         self._check_present(class_labels.present(self, classes, position[totals * factor[position] > 0.0]), streams)
-        attributes, _ = mean_of_labels.of_fit(self, X, labels, classes, None, False)
-        return X, types, self._targets(*long_tables.encoded(y, weight, classes, factor), classes, attributes)
+        columns, weight = class_labels.encoded(y, weight, classes, factor)
+        goes_on = streams and previous is not None
+        attributes, values = mean_of_labels.of_fit(self, X, y, classes, weight, goes_on)
+        likelihood, attributes = "bernoulli" if len(classes) == 2 else "softmax", {"classes_": classes} | attributes
+        of_y = columns, weight, [np.dtype(int)], likelihood, len(classes), False, attributes
+        return X, types, Targets(*of_y, mean_function=values)
 
     def _check_present(self, labels, streams):
         if len(labels) < 2 and not streams:
             raise ValueError(
                 f"{type(self).__name__} needs at least two classes; y has one class with weight, {labels.tolist()}."
             )
-
-    def _targets(self, columns, weight, classes, attributes, mean_function=None):
-        return Targets(
-            columns=columns,
-            weight=weight,
-            types=[np.dtype(int)],
-            default_likelihood="bernoulli" if len(classes) == 2 else "softmax",
-            n_classes=len(classes),
-            scale=False,
-            attributes={"classes_": classes} | attributes,
-            mean_function=mean_function,
-        )
 
     @property
     def calibration_(self) -> tuple[float, float]:

@@ -11,7 +11,6 @@ import numpy as np
 from ..._backend import processes
 from ..fitted import few_rows
 from ..fitted.few_rows import Few
-from ..rows import inputs
 from .continuing import FEWEST
 
 
@@ -37,7 +36,7 @@ def joined(learner, X, types, targets, streams):
     goes_on = streams and learner._previous(streams) is not None and not targets.n_classes
     if not (goes_on and isinstance(X, np.ndarray) and processes.sharing(learner.n_devices) == 1 and len(X) < FEWEST):
         return rows, 0.0
-    new = X, targets.columns, inputs.weights(targets.weight, X), targets.offset, targets.known
+    new = X, targets.columns, targets.weight, targets.offset, targets.known
     if few is None or [each is None for each in few[1:-1]] != [each is None for each in new]:
         few = Few(few_rows.continued(learner), *new, 0.0)
     else:

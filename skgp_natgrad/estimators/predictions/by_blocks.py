@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..._backend import rows as _rows
-from ..rows import inputs
-from ..rows.long_tables import Numbers
+from ..rows import cells
+from ..rows.inputs import Numbers
 
 # Rows that are predicted at once: a multiple of the rows of a compiled call.
 _ROWS = 1 << 14
@@ -89,7 +89,7 @@ def _predicted(method, X, options, aligned, out):
         return slice(*ends), rows.read(*ends), {name: table.read(*ends) for name, table in tables.items()}
 
     for part, X_part, of_part in _rows.ahead(read, _slices(len(rows))):
-        with inputs.counted_from(part.start):
+        with cells.counted_from(part.start):
             found = method(X_part, **fixed, **of_part)
         values = _stored(found, part, (values, len(rows)), out)
     return values

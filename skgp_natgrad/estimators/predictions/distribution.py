@@ -9,7 +9,7 @@ from ... import svgp
 from ..._backend.types import ArrayLike, Floats, PerRow, Seed
 from ..arguments import checks
 from ..fitted import attributes
-from ..rows import inputs, numbers, outputs
+from ..rows import cells, inputs, numbers, outputs
 from ..rows.mean_function import with_mean_function
 from ..rows.outputs import over_outputs
 from ..rows.training_table import latent_offset
@@ -57,7 +57,7 @@ class TargetRows(LatentDistribution):
     def _possible_targets(self, y, **arguments):
         """Return ``y``, NaN where it is masked; ValueError where what is known of its row excludes a target."""
         y = inputs.with_missing(y, self.missing_targets == "ignore")
-        with inputs.locate(y=y, may_lack=("y",)):
+        with cells.locate(y=y, may_lack=("y",)):
             columns = np.asarray(y, dtype=float).reshape(len(y), -1)
         given = {name: np.asarray(value) for name, value in arguments.items() if value is not None}
         check_consistent_length(y, *(value for value in given.values() if value.ndim))

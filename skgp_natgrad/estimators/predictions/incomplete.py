@@ -14,7 +14,7 @@ from sklearn.utils import check_consistent_length
 
 from ..._backend import rows as _rows
 from ..arguments import checks
-from ..rows import donors, encoding, inputs
+from ..rows import cells, donors, encoding, inputs
 from . import selection
 
 # Arguments that may have a value for each row.
@@ -99,7 +99,7 @@ class Incomplete:
         owner = int(self.estimator.encoding_.owner[column])
         name = encoding.column_names(self.estimator)[owner]
         raise ValueError(
-            f"X[{row + inputs.first_row()}, {owner}] (column {name!r}) is missing, and {what}; fill the value in, or "
+            f"X[{row + cells.first_row()}, {owner}] (column {name!r}) is missing, and {what}; fill the value in, or "
             "leave the row out."
         )
 

@@ -13,7 +13,7 @@ from ... import svgp
 from ..._backend.notices import Notice
 from ..._backend.types import ArrayLike, Floats, NDArray, PerRow
 from ..fitted import attributes
-from ..rows import inputs, mean_function, outputs
+from ..rows import cells, mean_function, outputs
 from ..rows.encoding import slopes_of_columns
 from ..rows.mean_function import with_mean_function
 from ..rows.outputs import over_outputs
@@ -329,7 +329,7 @@ def _covariance(estimator, X, var):
 
 def _r2(y, mean, sample_weight, may_lack):
     """R^2 of outputs (N,) or (N, T), averaged over them; if they ``may_lack`` each in the rows where it is not NaN."""
-    inputs.refuse_masked("sample_weight", sample_weight)
+    cells.refuse_masked("sample_weight", sample_weight)
     if not may_lack:
         return r2_score(y, mean, sample_weight=sample_weight)
     y, mean = (np.reshape(each, (len(mean), -1)).astype(float) for each in (y, mean))

@@ -12,7 +12,7 @@ from sklearn.utils.validation import validate_data
 from ... import svgp
 from ...choose.scale import Scale
 from ..arguments import reading
-from ..rows import inputs
+from ..rows import cells, inputs
 from .by_blocks import with_names
 
 
@@ -39,7 +39,7 @@ def before_fit(method):
 def _fitted_to_nothing(estimator, X):
     """A copy of the estimator as a fit without rows would leave it, for one output: X and y have no other scale."""
     found = copy.copy(estimator)
-    with inputs.locate(X=X):
+    with cells.locate(X=X):
         n_columns = validate_data(found, inputs.dense(found, X), dtype=np.float64, reset=True).shape[1]
     likelihood = reading.likelihood_with_noise(found, "gaussian")
     # An error tells of wrong values.

@@ -8,9 +8,11 @@ import numpy as np
 
 from ... import likelihoods, svgp
 from ..._backend import processes
+from ..._backend import rows as _rows
 from ..._backend.notices import Notice
+from ..._backend.rows import Rows
 from ..arguments import checks
-from . import inputs
+from . import cells, inputs
 
 # So many different numbers, with fewer rows of each than this on average, look like a quantity.
 _MANY, _FEW_OF_EACH = 20, 4
@@ -73,6 +75,37 @@ def of_stream(estimator, y, classes, previous, levels=None):
 
 def _same(labels, classes):
     return np.array_equal(np.unique(labels), np.sort(classes))
+
+
+def by_label(y, weight):
+    """The sorted labels of a table, and the sum of the weights of each."""
+    totals, blocks = {}, _rows.slices(len(y)) if isinstance(y, Rows) else [(0, len(y))]
+    y, weight = _rows.rows_of("y", y), _rows.rows_of("sample_weight", weight)
+
+    def of_block(ends):
+        labels, weights = y.read(*ends), weight.read(*ends)
+        with cells.counted_from(ends[0]), cells.locate(labels):
+            inputs.check_labels(labels)
+        values, position = np.unique(labels, return_inverse=True)
+        return values.tolist(), np.bincount(position, weights)
+
+    for values, sums in _rows.ahead(of_block, blocks):
+        for value, total in zip(values, sums.tolist(), strict=True):
+            totals[value] = totals.get(value, 0.0) + total
+    labels = np.unique(np.array(list(totals), dtype=y.dtype))
+    return labels, np.array([totals[label] for label in labels.tolist()])
+
+
+def encoded(y, weight, classes, factor):
+    """Positions of labels (N, 1), and weights multiplied by the factor of each class (N,)."""
+
+    def position(labels):
+        return positions(classes, labels).reshape(-1, 1).astype(float)
+
+    def weighted(labels, weight):
+        return weight * factor[positions(classes, labels)]
+
+    return _rows.mapped(position, y, shape=(len(y), 1)), _rows.mapped(weighted, y, weight, shape=(len(y),))
 
 
 def present(estimator, classes, position):
@@ -277,7 +310,7 @@ def labels_named(name, labels):
     each = list(labels) if found.ndim == 1 else [labels]
     of_one_kind = found.ndim == 1 and len({isinstance(label, str) for label in each}) <= 1
     is_whole = found.dtype.kind != "f" or np.array_equal(found, np.floor(found))
-    if not (of_one_kind and is_whole and all(map(inputs.is_label, each))):
+    if not (of_one_kind and is_whole and all(map(cells.is_label, each))):
         raise ValueError(f"{name}={each!r} must be labels, all of them strings or all whole numbers, and none missing.")
     return found
 

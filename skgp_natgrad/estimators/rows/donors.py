@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from sklearn.base import is_classifier
 from sklearn.linear_model import RidgeCV
 
 from ..._backend.notices import Notice
@@ -76,7 +77,7 @@ def _like(numbers, values):
 # -- in a fit -----------------------------------------------------------------------------
 
 
-def of_fit(estimator, rows, sample_weight, streams, labels=()):
+def of_fit(estimator, rows, sample_weight, streams, y):
     """Complete rows of numbers and the weights of a fit: rows with missing numbers count zero if enough are complete.
 
     The rows of a first fit, as they are, become donors. Of a label that no complete row has one row stays.
@@ -96,8 +97,8 @@ def of_fit(estimator, rows, sample_weight, streams, labels=()):
     # Later rows may all lack a column that the fit has.
     lacks = (lacking(rows) if first else np.isnan(rows) & ~np.isnan(estimator._donors).all(0)).any(1)
     complete = ~lacks
-    if np.shape(labels) == complete.shape:
-        labels = np.asarray(labels).tolist()
+    if is_classifier(estimator) and np.shape(y) == complete.shape:
+        labels = np.asarray(y).tolist()
         seen = {labels[i] for i in np.flatnonzero(complete & (weight > 0.0))}
         others = {labels[i]: i for i in np.flatnonzero(~complete & (weight > 0.0)) if labels[i] not in seen}
         complete[list(others.values())] = True

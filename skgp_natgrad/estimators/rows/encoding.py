@@ -18,13 +18,12 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
-from sklearn.utils import check_array, check_X_y
 from sklearn.utils.validation import validate_data
 
 from ..._backend import memory, processes
 from ..._backend.notices import Notice
-from ..._backend.rows import Rows
-from . import donors, frames, inputs
+from ..._backend.rows import Rows, rows_of
+from . import cells, donors, frames, inputs
 
 # What stands for a level that the fit has not seen.
 ANOTHER = "another level"
@@ -220,36 +219,50 @@ def slopes_of_columns(estimator, *gradients):
 
 def column_types(estimator, X):
     """As `inputs.column_types`, of the columns of numbers; what was filled in has double precision."""
-    found, of_numbers = inputs.column_types(X), getattr(estimator, "encoding_", None)
-    if of_numbers is None:
-        return found
-    is_own = np.bincount(of_numbers.owner, minlength=of_numbers.n_columns) == 1
-    is_own[of_numbers.categories] = False
-    return [found[k] if is_own[k] else np.dtype(float) for k in of_numbers.owner]
+    types, found = inputs.column_types(X), of(estimator)
+    is_own = np.bincount(found.owner, minlength=found.n_columns) == 1
+    is_own[found.categories] = False
+    return [types[k] if is_own[k] else np.dtype(float) for k in found.owner]
 
 
-def of_fit(estimator, X, sample_weight, first):
-    """X of a fit as numbers, where it needs an encoding; that of a ``first`` fit is set as ``encoding_``."""
+def of_fit(estimator, X, y, sample_weight, streams, is_long):
+    """X of a fit as checked numbers, or as `Rows`; the types of its columns; and the weights.
+
+    The encoding of a first fit is set as ``encoding_``, if X needs one.
+    """
     names = ("categorical_features", "max_categories", "missing_inputs")
-    given, most, missing = (estimator._arguments[name].read(name, getattr(estimator, name)) for name in names)
+    given = [estimator._arguments[name].read(name, getattr(estimator, name)) for name in names]
+    first = estimator._previous(streams) is None
     if first:
         estimator.encoding_ = None
     if isinstance(X, Rows):
-        if changing(estimator) is not None or missing == "allow" or not (given is None or isinstance(given, str)):
-            raise ValueError(
-                f"X has {len(X)} rows, which are read by blocks: this needs a table of numbers, none of them missing "
-                f"(here categorical_features={given!r} and missing_inputs={missing!r}). Encode it beforehand, or fit "
-                "to some of its rows."
-            )
-        return X
-    if not first:
-        return X if estimator.encoding_ is None else _rows(estimator, X)
-    inputs.refuse_repeated_names(X)
+        rows = _read_by_blocks(estimator, X, y, first, *given)
+    else:
+        rows = _first_rows(estimator, X, y, sample_weight, *given) if first else _rows(estimator, X, y)
+    rows, weight = donors.of_fit(estimator, rows, sample_weight, streams, y)
+    return rows_of("X", rows) if is_long else rows, column_types(estimator, X), weight
+
+
+def _read_by_blocks(estimator, X, y, first, given, _, missing):
+    """X of many rows in a file, which are checked as they are read; here its shape is."""
+    if changing(estimator) is not None or missing == "allow" or not (given is None or isinstance(given, str)):
+        raise ValueError(
+            f"X has {len(X)} rows, which are read by blocks: this needs a table of numbers, none of them missing "
+            f"(here categorical_features={given!r} and missing_inputs={missing!r}). Encode it beforehand, or fit "
+            "to some of its rows."
+        )
+    found, few = inputs.Numbers(X), X.read(0, min(len(X), 2))
+    few = np.zeros(few.shape) if few.ndim == 2 else few
+    validate_data(estimator, few, *([None] if y is None else []), dtype=np.float64, reset=first)
+    return found
+
+
+def _first_rows(estimator, X, y, sample_weight, given, most, missing):
+    cells.refuse_repeated_names(X)
     categories = frames.positions(given, X)
+    values, levels = _parts(estimator, X, categories, True, y)
     if not (len(categories) or missing == "allow" or frames.is_frame(X)):
-        inputs.refuse_numeric_strings(X)
-        return X
-    values, levels = _parts(estimator, X, categories, reset=True)
+        return values
     used = slice(None)
     if sample_weight is not None and not isinstance(sample_weight, (Rows, numbers.Number)):
         used = inputs.weights(sample_weight, values) > 0.0
@@ -268,24 +281,9 @@ def of_fit(estimator, X, sample_weight, first):
     return estimator.encoding_.forward(values, levels)
 
 
-def validated(estimator, X, *y, reset, **options):
-    """scikit-learn's ``validate_data``, of rows in double precision; ``n_features_in_`` stays that of an encoded X."""
-    if getattr(estimator, "encoding_", None) is None:
-        return validate_data(estimator, X, *y, dtype=np.float64, reset=reset, **options)
-    check = check_X_y if y else check_array
-    return check(X, *y, dtype=np.float64, estimator=estimator, **options)
-
-
 def further_rows(estimator, X):
     """Validate the X of a prediction, and return it as numbers in the units of X, NaN where one is missing."""
-    if isinstance(X, Encoded):
-        return np.asarray(X)
-    X = inputs.dense(estimator, X)
-    if estimator.encoding_ is not None:
-        return _rows(estimator, X)
-    inputs.refuse_numeric_strings(X)
-    with inputs.locate(X=X):
-        return validate_data(estimator, X, dtype=np.float64, reset=False)
+    return np.asarray(X) if isinstance(X, Encoded) else _rows(estimator, inputs.dense(estimator, X))
 
 
 def points(estimator, given):
@@ -300,12 +298,12 @@ def points(estimator, given):
     return found.filled(found.forward(*frames.numbers_and_levels(given, found.categories, "allow")))
 
 
-def _rows(estimator, X):
+def _rows(estimator, X, *y):
     """Rows after those of the first fit as numbers; a warning tells of new levels and newly missing numbers."""
-    inputs.refuse_repeated_names(X)
-    found = estimator.encoding_
-    values, levels = _parts(estimator, X, found.categories, reset=False)
-    _tell(found, column_names(estimator), values, levels)
+    found = of(estimator)
+    values, levels = _parts(estimator, X, found.categories, False, *y)
+    if estimator.encoding_ is not None:
+        _tell(found, column_names(estimator), values, levels)
     return found.forward(values, levels)
 
 
@@ -344,10 +342,13 @@ def _tell_merged(encoding, columns, most):
         Notice("The rarest levels of a column are taken as one.", f"X: column {'; '.join(texts)}. {remedy}").give()
 
 
-def _parts(estimator, X, categories, reset):
+def _parts(estimator, X, categories, reset, *y):
     """As `frames.numbers_and_levels`, of a table with the columns of the fit."""
-    if len(np.shape(X)) != 2:
-        categories = []
+    cells.refuse_repeated_names(X)
+    if cells.n_axes(X) == 2:
+        validate_data(estimator, X, *y, reset=reset, skip_check_array=True)
     else:
-        validate_data(estimator, X, reset=reset, skip_check_array=True)
-    return frames.numbers_and_levels(X, categories, estimator.missing_inputs, estimator)
+        categories = []
+    # Without an encoding nothing can be filled in.
+    missing = estimator.missing_inputs if reset or estimator.encoding_ is not None else "error"
+    return frames.numbers_and_levels(X, categories, missing, estimator)

@@ -13,7 +13,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from sklearn.utils import check_array
 
-from . import inputs
+from . import cells
 
 # The share of a column's different strings that look like numbers, or like dates, from which on it is refused.
 _LOOK_LIKE_NUMBERS = 0.5
@@ -34,7 +34,7 @@ def positions(given, X):
             f"categorical_features={given!r} must be 'from_dtype', None, or a list: of names or positions of columns, "
             "or of True and False for each column."
         )
-    if len(np.shape(X)) != 2:
+    if cells.n_axes(X) != 2:
         return []
     names = list(nw.from_native(X).columns) if is_frame(X) else []
     n_columns, listed = np.shape(X)[1], list(given)
@@ -62,11 +62,11 @@ def _text_columns(X, but=()):
     return [k for k in found if _is_text(frame.columns[k], frame[:, k].to_list())]
 
 
-def _is_text(name, cells):
+def _is_text(name, column):
     """Whether the cells that are not missing are strings, of which few look like numbers."""
-    different = {cell for cell in cells if isinstance(cell, str)}
-    others = any(not isinstance(cell, str) and inputs.is_label(cell) for cell in cells)
-    numeric = sorted(filter(inputs.is_finite_number, different))
+    different = {cell for cell in column if isinstance(cell, str)}
+    others = any(not isinstance(cell, str) and cells.is_label(cell) for cell in column)
+    numeric = sorted(filter(cells.is_finite_number, different))
     # Beside numbers they would all be taken as such.
     if numeric and (others or len(numeric) >= _LOOK_LIKE_NUMBERS * len(different)):
         raise ValueError(
@@ -88,23 +88,23 @@ def _is_text(name, cells):
 def numbers_and_levels(X, categories, missing_inputs, estimator=None):
     """The numbers (N, D) of a table, zero in its categories, and the levels (N, C) of these."""
     X = X if hasattr(X, "shape") or not len(categories) else np.array(X, dtype=object)
-    cells, rest = [_cells(X, int(k)) for k in categories], _without(X, categories)
+    of_categories, rest = [_cells(X, int(k)) for k in categories], _without(X, categories)
     if is_frame(X):
         _text_columns(X, but=categories)
     else:
-        inputs.refuse_numeric_strings(rest)
+        cells.refuse_numeric_strings(rest)
     allows = missing_inputs == "allow" or (missing_inputs == "auto" and is_frame(X))
     # After a fit to a data frame only another one may lack numbers.
     of_array = missing_inputs == "auto" and hasattr(estimator, "feature_names_in_") and not is_frame(X)
     of_missing = _GIVE_A_FRAME if of_array else None
-    with inputs.locate(X=rest, may_lack=("X",) if allows else (), of_missing=of_missing):
+    with cells.locate(X=rest, may_lack=("X",) if allows else (), of_missing=of_missing):
         options = {"ensure_all_finite": "allow-nan" if allows else True, "input_name": "X", "estimator": estimator}
         values = check_array(rest, dtype=np.float64, **options)
-    levels = np.empty((len(values), len(cells)), dtype=object)
-    for j, (k, column) in enumerate(zip(categories, cells, strict=True)):
+    levels = np.empty((len(values), len(of_categories)), dtype=object)
+    for j, (k, column) in enumerate(zip(categories, of_categories, strict=True)):
         levels[:, j] = _levels(k, column)
         if missing_inputs == "error" and None in levels[:, j]:
-            place = inputs.at("X", (levels[:, j].tolist().index(None), k))
+            place = cells.at("X", (levels[:, j].tolist().index(None), k))
             raise ValueError(f"{place} is missing; set missing_inputs='auto' to give these rows a level.")
     return values, levels
 
@@ -121,7 +121,7 @@ def _levels(k, column):
 
 
 def _level(cell):
-    if not inputs.is_label(cell) or (isinstance(cell, numbers.Real) and math.isnan(cell)):
+    if not cells.is_label(cell) or (isinstance(cell, numbers.Real) and math.isnan(cell)):
         return None
     if isinstance(cell, (bool, str)) or not isinstance(cell, numbers.Real):
         return str(cell)
@@ -135,8 +135,8 @@ def is_frame(X):
 
 
 def _with_nan(column):
-    cells = [np.nan if _level(cell) is None and not isinstance(cell, float) else cell for cell in column.to_list()]
-    return nw.new_series(column.name, cells, backend=column.implementation)
+    found = [np.nan if _level(cell) is None and not isinstance(cell, float) else cell for cell in column.to_list()]
+    return nw.new_series(column.name, found, backend=column.implementation)
 
 
 def _cells(X, k):

@@ -1,131 +1,96 @@
-"""Checks of X, y and sample_weight: scikit-learn's own, with the position of the first bad value."""
+"""The arguments of a fit: X, y, weights and what is known of the rows, each checked by one function.
+
+Those of a table of up to ``WINDOW_ROWS`` rows are arrays. Those of a longer one are `Rows`, in memory or in files:
+they are checked as they are read. The result is the same.
+"""
 
 from __future__ import annotations
 
-import collections
 import contextlib
-import contextvars
 import math
 import numbers
-import os
-import reprlib
-from collections import abc
 from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils import check_array
+from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight
 
+from ..._backend import rows as _rows
 from ..._backend.memory import GIB
+from ..._backend.rows import Constant, Rows, mapped, rows_of
+from . import cells
 
-# By the name of the table: the remedies for a missing value, and for a value that is not a number.
-_MISSING = {
-    "X": "is not finite; leave the row out, or fill the value in (missing_inputs='allow' does so where it is missing)",
-    "y": "is not finite; leave the row out, or set missing_targets='ignore' where it was not observed",
-}
-_LEAVE_OUT = "is not finite; leave the row out"
-_EMPTY = ("None", "<NA>", "NaT")
-# How the types of dates and durations begin, in NumPy, pandas, Polars and PyArrow.
-_TIMES = ("datetime", "timestamp", "date", "time", "timedelta", "duration", "period")
-# How scikit-learn's advice to take another estimator for missing values goes.
-_OTHER_ESTIMATORS = "does not accept missing values encoded as NaN natively"
 # A sparse X is made dense up to this number of bytes.
 _MOST_DENSE = GIB
-_NOT_A_NUMBER = {
-    "X": "is not a number; if the column holds categories, name it in categorical_features; of dates give the number "
-    "of days since a fixed one",
-    "y": "is not a number; NGDSVGPClassifier takes labels of any type",
-}
-# What may be meant by a text in place of a table.
-_READ = {
-    "X": "give its rows, as from pandas.read_csv(path), pandas.DataFrame(dict) or list(iterator)",
-    "y": "give its values, such as frame['target'], list(iterator) or list(dict.values())",
-    "sample_weight": "NGDSVGPClassifier has class_weight='balanced' for classes of equal weight",
-}
-# The number of the first row in the caller's table, of which a block is checked.
-_FIRST_ROW = contextvars.ContextVar("first row", default=0)
 
 
-@contextlib.contextmanager
-def counted_from(row):
-    """Context manager in which errors number the rows of a table from ``row`` on: that of a block in a longer one."""
-    before = _FIRST_ROW.set(row)
-    try:
-        yield
-    finally:
-        _FIRST_ROW.reset(before)
+def opened(X, **others):
+    """Whether ``X`` has so many rows that they are read by blocks; and X and the other arguments of a fit.
 
-
-def first_row():
-    """Return the number of the first row: see `counted_from`."""
-    return _FIRST_ROW.get()
-
-
-@contextlib.contextmanager
-def locate(labels=None, may_lack=(), of_missing=None, **tables):
-    """Context manager around a check: masked values and times are refused, and errors name the first bad value's place.
-
-    Rows and columns count from zero, rows of a block as in `counted_from`. scikit-learn's messages do not give a
-    position. A table is searched only after its check has failed, since it may have a million rows.
-
-    Parameters
-    ----------
-    labels : array-like, optional
-        The classifier's ``y``: strings are allowed, NaN and inf are not.
-    may_lack : collection of str
-        Names of the tables that may hold NaN.
-    of_missing : str, optional
-        What is said of a missing value of X, in place of the usual.
-    **tables : array-like
-        Tables that must hold finite numbers, by the name of the argument; None is skipped.
+    Files of long tables come back as `Rows`, those of others as arrays in memory.
     """
-    _refuse_other_than_tables("y", labels)
-    refuse_masked("y", labels)
-    for name, table in tables.items():
-        _refuse_other_than_tables(name, table)
-        refuse_masked(name, table)
-        _refuse_times(name, table)
-    refuse_repeated_names(tables.get("X"))
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        places = [
-            _first_bad(name, table, _is_number if name in may_lack else is_finite_number, of_missing)
-            for name, table in tables.items()
-        ]
-        places.append(_first_bad("labels", labels, is_label))
-        found = next(filter(None, places), None)
-        if found is None:
-            raise
-        kind = TypeError if isinstance(error, TypeError) else ValueError
-        of_check = [line for line in str(error).splitlines() if _OTHER_ESTIMATORS not in line]
-        raise kind("\n".join([found, *of_check])) from error
+    shape = getattr(X, "shape", None)
+    n_rows = shape[0] if shape else len(X) if isinstance(X, (list, tuple)) else 0
+    is_long, found = n_rows > _rows.WINDOW_ROWS, []
+    for name, table in {"X": X, **others}.items():
+        if _rows.is_file_like(table):
+            table = rows_of(name, table)
+            table = table if is_long else table.whole()
+        found.append(table)
+    return is_long, *found
 
 
-def refuse(name, values, bad, what):
-    """Raise ValueError with the place of the first of ``values`` (N, ...) that is ``bad``.
+class Numbers(Rows):
+    """Rows in double precision; one that holds no finite number is refused by its place.
 
-    ``what`` is said of it, with ``{n}`` for the number of bad values and ``{of}`` for that of all.
+    ``missing`` allows NaN; ``minimum`` and ``whole`` are as of `known`.
     """
-    places = np.argwhere(bad)
-    if len(places):
-        value = values[tuple(places[0])]
-        shown = "" if value is np.ma.masked else f"={value:g}"
-        raise ValueError(f"{at(name, places[0])}{shown} {what.format(n=len(places), of=np.size(values))}")
+
+    def __init__(self, rows, missing=False, minimum=-np.inf, whole=False):
+        if rows.dtype.kind not in "biufO":
+            raise ValueError(f"{rows.name} has the type {rows.dtype}; give numbers.")
+        super().__init__(rows.name, rows.shape, float)
+        self._rows, self._missing, self._limits = rows, missing, (minimum, whole)
+
+    def read(self, start, stop):
+        found = self._rows.read(start, stop)
+        may_lack = (self.name,) if self._missing else ()
+        with cells.counted_from(start):
+            with cells.locate(may_lack=may_lack, **{self.name: found}):
+                found = np.asarray(found, dtype=np.float64)
+                bad = np.isinf(found) if self._missing else ~np.isfinite(found)
+                if bad.any():
+                    raise ValueError(f"Input {self.name} contains NaN or infinity.")
+            _refuse_outside(self.name, found, *self._limits)
+        return found
 
 
-def at(name, place):
-    """A place of a table, whose rows are numbered as in `counted_from`."""
-    return f"{name}[{', '.join(map(str, (place[0] + first_row(), *place[1:])))}]"
+def _refuse_outside(name, values, minimum, whole):
+    cells.refuse(name, values, values < minimum, f"must be at least {minimum:g}.")
+    cells.refuse(name, values, whole & (values != np.floor(values)), "must be an integer.")
 
 
-def refuse_masked(name, table):
-    """Raise ValueError if ``table`` is a NumPy masked array with masked values, which checks would take for numbers."""
-    if np.ma.is_masked(table):
-        what = "is masked ({n} of {of} values are); leave the rows out, or fill the values in, for instance with "
-        refuse(name, table, np.ma.getmaskarray(table), f"{what}table.filled(np.nan) and SimpleImputer.")
+def like(X, name, table):
+    """An array as `Rows` if X is one, since both are read by blocks; None stays."""
+    return rows_of(name, table) if isinstance(X, Rows) and table is not None else table
+
+
+def dense(estimator, X):
+    """X as it is, or a sparse one, or a frame with sparse columns, as a dense one if this takes at most a GiB."""
+    pairs = zip(X.columns, X.dtypes, strict=True) if cells.is_frame(X) else ()
+    of_columns = {name: kind.subtype for name, kind in pairs if type(kind).__name__ == "SparseDtype"}
+    if not (sparse.issparse(X) or of_columns):
+        return X
+    n_bytes = 8 * math.prod(X.shape)
+    if n_bytes > _MOST_DENSE:
+        raise TypeError(
+            f"X is sparse, but {type(estimator).__name__} computes distances between dense rows. As a dense array it "
+            f"has {n_bytes / GIB:.3g} GiB, and only up to {_MOST_DENSE / GIB:.3g} GiB are made dense here: give fewer "
+            "columns, for instance by TruncatedSVD, fewer rows at a time, or X.toarray()."
+        )
+    return X.astype(of_columns) if of_columns else X.toarray()
 
 
 def with_missing(y, ignores_missing):
@@ -133,62 +98,68 @@ def with_missing(y, ignores_missing):
     return y.astype(float).filled(np.nan) if ignores_missing and np.ma.isMaskedArray(y) else y
 
 
-def _refuse_other_than_tables(name, table):
-    """Raise TypeError if ``table`` is a text, path, dict or iterator, of which NumPy would make a single cell."""
-    if isinstance(table, (str, bytes, os.PathLike, abc.Mapping, abc.Iterator)):
-        raise TypeError(
-            f"{name}={reprlib.repr(table)} is of type {type(table).__name__}, not an array or a data frame; "
-            f"{_READ.get(name, 'give a number, or one for each row')}."
-        )
+def targets(y, ignores_missing):
+    """Return ``y`` as numbers, (N,) or (N, T); with ``ignores_missing`` some may be NaN, or masked."""
+    if isinstance(y, Rows):
+        y = Numbers(y, missing=ignores_missing)
+    else:
+        options = {"ensure_all_finite": "allow-nan" if ignores_missing else True, "input_name": "y"}
+        y = with_missing(y, ignores_missing)
+        with cells.locate(y=y, may_lack=("y",) if ignores_missing else ()):
+            y = check_array(y, dtype=np.float64, ensure_2d=False, allow_nd=True, **options)
+    if y.ndim > 2:
+        raise ValueError(f"y has the shape {y.shape}; give numbers, one row for each of X.")
+    return y
 
 
-def _refuse_times(name, table):
-    """Raise ValueError if ``table`` holds dates or durations, which NumPy takes for numbers of any unit."""
-    table = np.asarray(table[:1]) if isinstance(table, (list, tuple)) else table
-    # PyArrow's tables have a schema.
-    of_arrow = getattr(getattr(table, "schema", None), "types", [getattr(table, "dtype", None)])
-    for k, kind in enumerate(table.dtypes if _is_frame(table) else of_arrow):
-        if str(kind).lower().startswith(_TIMES):
-            column = f" in column {table.columns[k]!r}" if _is_frame(table) else ""
-            raise ValueError(
-                f"{name} has the type {kind}{column}, whose numbers have no unit of their own. Give numbers, such as "
-                "the days since a fixed date."
-            )
+def in_columns(table):
+    """A table (N,) or (N, T) with two axes."""
+    shape = len(table), (*table.shape, 1)[1]
+    return mapped(lambda values: values.reshape(len(values), shape[1]), table, shape=shape)
 
 
-def refuse_repeated_names(X):
-    """Raise ValueError if columns of a data frame have one name: names tell them apart."""
-    names = list(X.columns) if _is_frame(X) else []
-    repeated = [name for name, n in collections.Counter(names).items() if n > 1]
-    if repeated:
-        raise ValueError(
-            f"X has several columns named {', '.join(map(repr, repeated))}: give each column a name of its own, or an "
-            "array without names (X.to_numpy())."
-        )
+def labels(y, X):
+    """Labels with one axis, one for each row of X; `check_labels` says what they may be."""
+    if not isinstance(y, Rows):
+        with cells.locate(labels=y):
+            y = like(X, "y", column_or_1d(y, warn=True))
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = mapped(np.ravel, y, shape=(len(y),), dtype=y.dtype)
+    if y.ndim != 1:
+        raise ValueError(f"y has the shape {y.shape}; give one label for each row of X.")
+    check_consistent_length(X, y)
+    return y
 
 
-def refuse_numeric_strings(X):
-    """Raise ValueError if an array, or a list of rows, holds strings that look like numbers and would count as such."""
-    X = np.array(X, dtype=object) if isinstance(X, list) else X
-    cells = X.flat if isinstance(X, np.ndarray) and X.dtype.kind in "OU" else ()
-    found = next((cell for cell in cells if isinstance(cell, str)), None)
-    if found is not None and is_finite_number(found):
-        raise ValueError(
-            f"X holds strings that look like numbers, such as {found!r}. Give numbers (X.astype(float)), or name the "
-            "columns of categories in categorical_features."
-        )
+def check_labels(y):
+    """Refuse labels that are none: values that are missing, and numbers that are no classes."""
+    of_objects = np.vectorize(cells.is_label, otypes=[bool])
+    is_good = {"f": np.isfinite, "O": of_objects, "M": np.isfinite, "m": np.isfinite}.get(y.dtype.kind)
+    if is_good is not None and not np.all(is_good(y)):
+        raise ValueError("Input y contains NaN, None or infinity.")
+    one_of_each = {isinstance(label, str): label for label in y.flat} if y.dtype.kind == "O" else ()
+    if len(one_of_each) > 1:
+        raise ValueError(f"y holds strings and other labels, such as {list(one_of_each.values())}; give one kind.")
+    check_classification_targets(y)
 
 
 def weights(sample_weight, X):
     """Return ``sample_weight`` as finite numbers of at least zero, one for each row of ``X``."""
-    with locate(sample_weight=sample_weight):
+    if isinstance(sample_weight, Rows):
+        if sample_weight.shape != (len(X),):
+            raise ValueError(f"sample_weight has the shape {sample_weight.shape}; give one for each of {len(X)} rows.")
+        return Numbers(sample_weight, minimum=0.0)
+    if isinstance(X, Rows) and (sample_weight is None or isinstance(sample_weight, numbers.Number)):
+        return Constant("sample_weight", weights(sample_weight, np.zeros((1, 1)))[0], len(X))
+    with cells.locate(sample_weight=sample_weight):
         given = np.asarray(1.0 if sample_weight is None else sample_weight)
         if given.size and not np.any(given):
             raise ValueError("sample_weight is zero for every row; at least one row must have a positive weight.")
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
+        given = np.full(len(X), given) if isinstance(sample_weight, numbers.Number) else sample_weight
+        weight = _check_sample_weight(given, X, dtype=np.float64)
     what = "is negative ({n} of {of} are); weights must be at least zero, and zero leaves a row out."
-    refuse("sample_weight", weight, weight < 0, what)
-    return weight
+    cells.refuse("sample_weight", weight, weight < 0, what)
+    return like(X, "sample_weight", weight)
 
 
 def known(name, value, n_rows, n_targets, minimum=-np.inf, whole=False):
@@ -209,26 +180,20 @@ def known(name, value, n_rows, n_targets, minimum=-np.inf, whole=False):
     if value is None:
         return None
     value = np.full(n_rows, value) if isinstance(value, numbers.Number) else value
-    with locate(**{name: value}):
-        value = check_array(value, dtype=np.float64, ensure_2d=False, input_name=name)
-    column = value.reshape(len(value), -1)
-    if len(column) != n_rows or column.shape[1] not in (1, n_targets):
+    if not isinstance(value, Rows):
+        with cells.locate(**{name: value}):
+            value = check_array(value, dtype=np.float64, ensure_2d=False, allow_nd=True, input_name=name)
+    if value.ndim > 2 or len(value) != n_rows or (*value.shape, 1)[1] not in (1, n_targets):
         raise ValueError(
             f"{name} has the shape {value.shape}; give a number, or one value for each of the {n_rows} rows"
             + (f", or one for each row and column of y, ({n_rows}, {n_targets})." if n_targets > 1 else ".")
         )
-    refuse(name, value, value < minimum, f"must be at least {minimum:g}.")
-    refuse(name, value, whole & (value != np.floor(value)), "must be an integer.")
-    return np.broadcast_to(column, (n_rows, n_targets))
-
-
-def check_labels(y):
-    """Refuse labels that are none: values that are missing, and numbers that are no classes."""
-    of_objects = np.vectorize(is_label, otypes=[bool])
-    is_good = {"f": np.isfinite, "O": of_objects, "M": np.isfinite, "m": np.isfinite}.get(y.dtype.kind)
-    if is_good is not None and not np.all(is_good(y)):
-        raise ValueError("Input y contains NaN, None or infinity.")
-    check_classification_targets(y)
+    if isinstance(value, Rows):
+        value = Numbers(value, minimum=minimum, whole=whole)
+    else:
+        _refuse_outside(name, value, minimum, whole)
+    shape = n_rows, n_targets
+    return mapped(lambda values: np.broadcast_to(values, (len(values), n_targets)), in_columns(value), shape=shape)
 
 
 def refuse_unseen(seen, may_lack=False):
@@ -242,29 +207,6 @@ def refuse_unseen(seen, may_lack=False):
             f"{where} is missing in every row of positive weight; leave it out. (The rows of fit, or of the first call "
             "of partial_fit, set its scale; in later calls of partial_fit a column may be missing altogether.)"
         )
-
-
-def dense(estimator, X):
-    """X as it is, or a sparse one, or a frame with sparse columns, as a dense one if this takes at most a GiB."""
-    pairs = zip(X.columns, X.dtypes, strict=True) if _is_frame(X) else ()
-    of_columns = {name: kind.subtype for name, kind in pairs if type(kind).__name__ == "SparseDtype"}
-    if not (sparse.issparse(X) or of_columns):
-        return X
-    n_bytes = 8 * math.prod(X.shape)
-    if n_bytes > _MOST_DENSE:
-        raise TypeError(
-            f"X is sparse, but {type(estimator).__name__} computes distances between dense rows. As a dense array it "
-            f"has {n_bytes / GIB:.3g} GiB, and only up to {_MOST_DENSE / GIB:.3g} GiB are made dense here: give fewer "
-            "columns, for instance by TruncatedSVD, fewer rows at a time, or X.toarray()."
-        )
-    return X.astype(of_columns) if of_columns else X.toarray()
-
-
-def targets(y, ignores_missing):
-    """Return ``y`` as numbers, (N,) or (N, T); with ``ignores_missing`` some may be NaN, or masked."""
-    y, allowed = with_missing(y, ignores_missing), "allow-nan" if ignores_missing else True
-    with locate(y=y, may_lack=("y",) if ignores_missing else ()):
-        return check_array(y, dtype=np.float64, ensure_2d=False, ensure_all_finite=allowed, input_name="y")
 
 
 def column_types(table):
@@ -281,9 +223,9 @@ def column_types(table):
     -------
     types : list of numpy.dtype
     """
-    if _is_frame(table):
+    if cells.is_frame(table):
         return [_number_type(dtype) for dtype in table.dtypes]
-    array = np.asarray(table)
+    array = table if isinstance(table, Rows) else np.asarray(table)
     return [_number_type(array.dtype)] * (array.shape[1] if array.ndim > 1 else 1)
 
 
@@ -296,69 +238,6 @@ def _number_type(dtype):
     return np.dtype(float)
 
 
-def _first_bad(name, table, is_good, of_missing=None):
-    """Say where the first bad value of ``table`` is; None if there is none, or if it is not a table.
-
-    That is None, or sparse or complex.
-    """
-    try:
-        cells = np.asarray(table)
-    except ValueError:
-        return _ragged("y" if name == "labels" else name, table)
-    if cells.ndim not in (1, 2) or cells.dtype.kind == "c":
-        return None
-    is_object = cells.dtype.kind not in "biuf"
-    for place in map(tuple, np.ndindex(cells.shape) if is_object else np.argwhere(~np.isfinite(cells))):
-        cell = cells[place].item() if isinstance(cells[place], np.generic) else cells[place]
-        if not is_good(cell):
-            missing = isinstance(cell, numbers.Number) or str(cell) in _EMPTY
-            usual = _LEAVE_OUT if is_good is _is_number and name == "y" else _MISSING.get(name, _LEAVE_OUT)
-            of_missing = usual if of_missing is None or cell in (math.inf, -math.inf) else of_missing
-            what = of_missing if missing else _NOT_A_NUMBER.get(name, "is not a number")
-            column = f" (column {table.columns[place[1]]!r})" if _is_frame(table) and len(place) == 2 else ""
-            return f"{at('y' if name == 'labels' else name, place)}={cell!r}{column} {what}."
-    return None
-
-
-def _ragged(name, table):
-    """Say which row of a list of lists is the first of another length; None if there is no such row."""
-    try:
-        lengths = [len(row) if isinstance(row, (list, tuple)) else np.size(row) for row in table]
-    except (TypeError, ValueError):
-        return None
-    k = next((k for k, n in enumerate(lengths) if n != lengths[0]), None)
-    if k is None:
-        return None
-    first, other = at(name, [0]), at(name, [k])
-    return f"{name} is not a table: {first} has length {lengths[0]}, but {other} has length {lengths[k]}."
-
-
-def _is_frame(table):
-    """Whether each column has a name and a type: PyArrow's tables have columns that are neither."""
-    return hasattr(table, "columns") and hasattr(table, "dtypes")
-
-
-def is_finite_number(cell):
-    """Whether a cell is a finite number, or text that looks like one."""
-    try:
-        return math.isfinite(float(cell))
-    except (TypeError, ValueError):
-        return False
-
-
-def _is_number(cell):
-    """Whether a cell is a finite number, or missing."""
-    return cell is None or is_finite_number(cell) or (isinstance(cell, numbers.Number) and math.isnan(cell))
-
-
-def is_label(cell):
-    """Whether a cell may be a label: a number that is finite, or anything else that is not missing."""
-    if isinstance(cell, float):
-        return math.isfinite(cell)
-    # A string may have any name.
-    return isinstance(cell, str) or str(cell) not in _EMPTY
-
-
 class Targets(NamedTuple):
     """The targets of one call of ``fit`` or ``partial_fit``.
 
@@ -366,7 +245,7 @@ class Targets(NamedTuple):
     ----------
     columns : ndarray of shape (N, T)
         For a long table this, ``weight``, ``offset`` and ``known`` are `Rows`.
-    weight : array-like of shape (N,) or None
+    weight : ndarray of shape (N,)
         The user's weights, multiplied by those of the classes.
     types : list of numpy.dtype
         Types of the columns as given.
@@ -388,7 +267,7 @@ class Targets(NamedTuple):
     """
 
     columns: np.ndarray
-    weight: np.ndarray | None
+    weight: np.ndarray
     types: list
     default_likelihood: str
     n_classes: int

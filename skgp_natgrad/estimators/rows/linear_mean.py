@@ -11,7 +11,7 @@ from ..._backend.repeated import groups
 _DECIDES = np.sqrt(np.finfo(float).eps)
 
 
-def left_out(X, y, weight=None):
+def left_out(X, y, weight):
     """Predictions (N,) at the rows; several rows with equal X are left out together.
 
     Parameters
@@ -20,10 +20,9 @@ def left_out(X, y, weight=None):
         At least two rows differ. There may be more columns than rows: of the regressions that fit best each is that
         with the smallest coefficients.
     y : ndarray of shape (N,)
-    weight : ndarray of shape (N,), optional
+    weight : ndarray of shape (N,)
         Positive.
     """
-    weight = np.ones(len(X)) if weight is None else weight
     _, first, place = np.unique(groups(X), return_index=True, return_inverse=True)
     # One row for each X says the same of all others.
     total = np.bincount(place, weights=weight)

@@ -49,11 +49,10 @@ def of_fit(estimator, X, y, weight, offset, goes_on):
             "function of X on that scale, or add DotProduct() to the kernel for a trained linear trend."
         )
     check_rows(estimator, X)
-    weight = None if weight is None else inputs.weights(weight, X)
     y = y if offset is None else y - offset
     fitted, at_rows = zip(*(_of_target(given, X, each, weight, estimator.random_state) for each in y.T), strict=True)
     at_rows = np.column_stack(at_rows)
-    estimator._of_mean = _score_of(given, fitted, y, at_rows, np.ones(len(X)) if weight is None else weight)
+    estimator._of_mean = _score_of(given, fitted, y, at_rows, weight)
     return list(fitted), at_rows if offset is None else offset + at_rows
 
 
@@ -98,9 +97,9 @@ def _of_target(given, X, y, weight, random_state):
 
     With so few rows that none can be left out it is zero: no error at new rows is known.
     """
-    used = np.isfinite(y) if weight is None else np.isfinite(y) & (weight > 0.0)
+    used = np.isfinite(y) & (weight > 0.0)
     inputs.refuse_unseen(np.array([used.any()]))
-    rows = X[used], y[used], None if weight is None else weight[used]
+    rows = X[used], y[used], weight[used]
     if not out_of_fold.are_enough(rows[0]):
         return DummyRegressor(strategy="constant", constant=0.0).fit(*rows[:2]), np.zeros(len(X))
     fit = functools.partial(out_of_fold.fitted_copy, LinearRegression() if isinstance(given, str) else given)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import functools
 from typing import NamedTuple
 
 import numpy as np
 from sklearn.utils import check_consistent_length
 
 from ..._backend.notices import Notice
-from ..._backend.rows import Held, Mapped, Rows
 from ..arguments.task import likelihood_of
-from . import donors, encoding, inputs, long_tables, mean_function
+from . import cells, encoding, inputs, mean_function
 from .inputs import Targets
 
 _DEFAULT = "gaussian"
@@ -32,65 +30,29 @@ def checked(estimator, X, y, sample_weight, known, streams):
     streams : bool
         Whether this is a call of ``partial_fit``.
     """
-    X = inputs.dense(estimator, X)
-    y = inputs.with_missing(y, estimator.missing_targets == "ignore")
-    is_long, X, y, sample_weight, *values = long_tables.opened(X, y=y, sample_weight=sample_weight, **known)
-    known, of_rows = dict(zip(known, values, strict=True)), _of_files if is_long else _in_memory
-    first = estimator._previous(streams) is None
-    rows = encoding.of_fit(estimator, X, sample_weight, first)
-    rows, sample_weight = donors.of_fit(estimator, rows, sample_weight, streams)
-    return of_rows(estimator, (rows, X), y, sample_weight, known, streams)
-
-
-def _in_memory(estimator, X, y, weight, known, streams):
-    first, (X, given_X), given_y = estimator._previous(streams) is None, X, y
-    ignores_missing = estimator.missing_targets == "ignore" and y is not None
-    with inputs.locate(X=X, y=y, may_lack=("y",) if ignores_missing else ()):
-        if ignores_missing:
-            X = encoding.validated(estimator, X, reset=first)
-        else:
-            X, y = encoding.validated(estimator, X, y, multi_output=True, y_numeric=True, reset=first)
-    y = inputs.targets(y, ignores_missing)
-    check_consistent_length(X, y)
-    columns, types = y.reshape(len(y), -1), inputs.column_types(given_y)
-    offset = inputs.known("offset", known.pop("offset"), *columns.shape)
-    targets = _targets(estimator, X, columns, weight, types, y.ndim == 1, offset, known, streams)
-    return X, encoding.column_types(estimator, given_X), targets
-
-
-def _of_files(estimator, X, y, weight, known, streams):
-    """The same for many rows, which are checked as they are read."""
-    X, types = long_tables.columns_of(estimator, *X, y, reset=estimator._previous(streams) is None)
-    y, types_of_y, single = long_tables.numbers_of_y(y, len(X), estimator.missing_targets == "ignore")
-    offset = long_tables.known("offset", known.pop("offset"), *y.shape)
-    weight = long_tables.weights(weight, len(X))
-    return X, types, _targets(estimator, X, y, weight, types_of_y, single, offset, known, streams)
-
-
-def _targets(estimator, X, columns, weight, types, single, offset, known, streams):
-    likelihood = likelihood_of(estimator._task, estimator.likelihood, _DEFAULT)
+    ignores_missing = estimator.missing_targets == "ignore"
+    X, y = inputs.dense(estimator, X), inputs.with_missing(y, ignores_missing)
+    is_long, X, y, sample_weight, *values = inputs.opened(X, y=y, sample_weight=sample_weight, **known)
+    known = dict(zip(known, values, strict=True))
     # A stream keeps the shape of its first targets.
     goes_on = streams and estimator._previous(streams) is not None
+    X, types, weight = encoding.of_fit(estimator, X, y, sample_weight, streams, is_long)
+    given, y = y, inputs.targets(y, ignores_missing)
+    check_consistent_length(X, y)
+    single, columns = y.ndim == 1, inputs.like(X, "y", inputs.in_columns(y))
+    offset = inputs.like(X, "offset", inputs.known("offset", known.pop("offset"), *columns.shape))
+    weight = inputs.weights(weight, X)
     known_mean, offset = mean_function.of_fit(estimator, X, columns, weight, offset, goes_on)
-    single = estimator._single_output if goes_on else single
-    has_alpha = known.get("alpha") is not None or (goes_on and estimator._has_alpha)
-    return Targets(
-        columns=columns,
-        weight=weight,
-        types=types,
-        default_likelihood=_DEFAULT,
-        n_classes=0,
-        scale=estimator.normalize_y,
-        attributes={
-            "_single_output": single,
-            "mean_function_": known_mean,
-            "_output_scale": None,
-            "_has_alpha": has_alpha,
-        },
-        offset=offset,
-        known=known_of_fit(likelihood, known, columns),
-        may_lack=goes_on,
-    )
+    likelihood = likelihood_of(estimator._task, estimator.likelihood, _DEFAULT)
+    attributes = {
+        "_single_output": estimator._single_output if goes_on else single,
+        "mean_function_": known_mean,
+        "_output_scale": None,
+        "_has_alpha": known.get("alpha") is not None or (goes_on and estimator._has_alpha),
+    }
+    known = inputs.like(X, "known", known_of_fit(likelihood, known, columns))
+    of_y = columns, weight, inputs.column_types(given), _DEFAULT, 0, estimator.normalize_y
+    return X, types, Targets(*of_y, attributes, offset, known, may_lack=goes_on)
 
 
 @contextlib.contextmanager
@@ -129,7 +91,7 @@ def _first_impossible(likelihood, y, weight):
     k = bisect.bisect_left(range(1, len(values) + 1), True, key=lambda n_values: bool(refusal(n_values)))
     if k == len(values):
         return None
-    return f"{inputs.at('y', places[k] if y.shape[1] > 1 else places[k][:1])}={values[k]:g}: {refusal(k + 1)}"
+    return f"{cells.at('y', places[k] if y.shape[1] > 1 else places[k][:1])}={values[k]:g}: {refusal(k + 1)}"
 
 
 class _Argument(NamedTuple):
@@ -174,7 +136,7 @@ def known_of_rows(likelihood, arguments, n_rows, n_targets):
         return None
     # Each likelihood takes one of the arguments.
     ((name, value),) = given.items()
-    return _checked(name, value, n_rows, n_targets)
+    return inputs.known(name, value, n_rows, n_targets, *_ARGUMENTS[name][2:])
 
 
 def known_of_fit(likelihood, arguments, columns):
@@ -185,21 +147,7 @@ def known_of_fit(likelihood, arguments, columns):
         found = np.broadcast_to(everywhere.T, (len(columns), len(everywhere)))
     if isinstance(found, np.ndarray) and isinstance(columns, np.ndarray):
         likelihood.given(found.T).check_rows(columns.T)
-    is_held = isinstance(columns, Rows) and isinstance(found, np.ndarray)
-    return Held("known", found) if is_held else found
-
-
-def _checked(name, value, n_rows, n_targets):
-    _, _, minimum, whole = _ARGUMENTS[name]
-    if not isinstance(value, Rows):
-        return inputs.known(name, value, n_rows, n_targets, minimum, whole)
-    rows = long_tables.known(name, value, n_rows, n_targets, minimum)
-    return Mapped(functools.partial(_whole, name), rows, shape=rows.shape) if whole else rows
-
-
-def _whole(name, values):
-    inputs.refuse(name, values, values != np.floor(values), "is not an integer.")
-    return values
+    return found
 
 
 # The largest median of small counts, whose variance is at least about their mean; and the share of zeros among amounts.

@@ -17,9 +17,9 @@ from ..arguments import checks
 FOLDS = 5
 
 
-def fitted_copy(model, X, y, weight=None):
+def fitted_copy(model, X, y, weight):
     """A copy of the model, fitted to the rows with their weights (N,), if any is not one."""
-    weighs, takes = weight is not None and np.any(weight != 1.0), has_fit_parameter(model, "sample_weight")
+    weighs, takes = np.any(weight != 1.0), has_fit_parameter(model, "sample_weight")
     if weighs and not takes and np.ptp(weight) > 0.0:
         raise ValueError(
             f"mean_function={model!r} takes no sample_weight, but the weights of the rows differ; give a model whose "
@@ -44,7 +44,7 @@ def predictions(fit, predict, shape, X, y, weight, labels, random_state):
         Returns values (N, *shape) of a fitted copy at rows of X.
     X : ndarray of shape (N, D)
     y : ndarray of shape (N,)
-    weight : ndarray of shape (N,) or None
+    weight : ndarray of shape (N,)
     labels : ndarray of shape (N,)
         See `parts_of`.
     random_state : int, RandomState instance or None
@@ -52,7 +52,7 @@ def predictions(fit, predict, shape, X, y, weight, labels, random_state):
     found, part = np.full((len(X), *shape), np.nan), parts_of(X, labels, checks.random_numbers(random_state))
     for k in np.unique(part[part >= 0]):
         rest, held = part != k, part == k
-        found[held] = predict(fit(X[rest], y[rest], None if weight is None else weight[rest]), X[held])
+        found[held] = predict(fit(X[rest], y[rest], weight[rest]), X[held])
     return found
 
 

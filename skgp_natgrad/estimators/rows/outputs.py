@@ -30,7 +30,6 @@ def stacked(X, n_outputs):
 def stacked_targets(targets, X, scale):
     """The rows (x, p) and the `Targets` of one output, of all that are not missing; and which these are (P, N)."""
     seen = ~np.isnan(targets.columns.T)
-    weight = inputs.weights(targets.weight, X)
 
     def of_seen(values):
         return values.T[seen][:, None]
@@ -39,7 +38,7 @@ def stacked_targets(targets, X, scale):
     known = None if targets.known is None else of_seen(targets.known / scale.scale**2)
     targets = targets._replace(
         columns=of_seen(scale.forward(targets.columns)),
-        weight=np.broadcast_to(weight, seen.shape)[seen],
+        weight=np.broadcast_to(targets.weight, seen.shape)[seen],
         types=[np.dtype(float)],
         offset=offset,
         known=known,

@@ -13,7 +13,7 @@ from ...choose import scale as scaling
 from ...svgp import INDUCING_INITS, LongTable, Table
 from ...training.distinct_rows import distinct
 from ..arguments import checks
-from . import encoding, inputs, long_tables
+from . import cells, encoding, inputs, long_tables
 
 # Largest value of a row in each type: beyond it squares overflow, and distances do not exist.
 _LARGEST = {"float64": np.finfo(float).max, "float32": 1e18}
@@ -36,7 +36,7 @@ def weighted(X, types, targets, batch_size):
     if isinstance(X, Rows):
         table, span = long_tables.weighted(X, types, targets, batch_size)
         return distinct(table, targets.n_classes > 0)[0] if table.n_rows <= batch_size else table, span, None
-    weight = inputs.weights(targets.weight, X)
+    weight = targets.weight
     seen = ~np.isnan(targets.columns)
     used = (weight > 0) & seen.any(1)
     inputs.refuse_unseen(seen[weight > 0].any(0), targets.may_lack)
@@ -161,7 +161,7 @@ def _check_names_of(inducing_init, names):
 
 def _given_points(inducing_init, n_features):
     """The user's array of points, checked."""
-    inputs.refuse_masked("inducing_init", inducing_init)
+    cells.refuse_masked("inducing_init", inducing_init)
     try:
         given = np.asarray(inducing_init, dtype=float)
     except (TypeError, ValueError):
