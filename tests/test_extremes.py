@@ -1,5 +1,6 @@
 """Tables at the edge: scales, outliers, repetition, and next to no rows."""
 
+import re
 import warnings
 
 import numpy as np
@@ -146,7 +147,14 @@ def test_one_outlier_of_a_column(usual):
 
 @pytest.mark.parametrize("value", [0.0, 3.7, -1e12, 1e-200])
 def test_a_constant_target_is_predicted(value):
-    assert_allclose(check_regressor(X, np.full(60, value))[0], value, rtol=1e-12, atol=1e-12)
+    said = re.escape(f"y is {value:.6g} in all rows: the model predicts this value everywhere")
+    with pytest.warns(UserWarning, match=f"^y is constant.\n{said}"):
+        assert_allclose(check_regressor(X, np.full(60, value))[0], value, rtol=1e-12, atol=1e-12)
+
+
+def test_one_constant_output_of_several_is_named():
+    with pytest.warns(UserWarning, match=r"^y is constant\.\ny \(output 1\) is 3 in all rows: "):
+        NGDSVGPRegressor(RBF(), random_state=0).fit(X, np.column_stack([Y, np.full(60, 3.0)]))
 
 
 def test_targets_whose_variance_underflows():

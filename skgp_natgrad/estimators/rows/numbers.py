@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils import check_consistent_length
 
+from ... import svgp
 from ..._backend.notices import Notice
 from ..arguments.task import likelihood_of
 from . import cells, encoding, inputs, mean_function
@@ -157,7 +158,7 @@ _NO_DIGIT = 1e-12
 
 
 def of_table(estimator, fit):
-    """Warnings of a single row, and of targets that suit another likelihood than the default one.
+    """Warnings of a single row, and of targets that are constant, or suit another likelihood than the default one.
 
     Parameters
     ----------
@@ -168,18 +169,36 @@ def of_table(estimator, fit):
         details = "One row does not tell how y varies with X, or how large the noise is: the predicted deviations mean "
         details += "nothing. Give more rows."
         return [Notice("The fit has a single row (equal rows count as one).", details)]
-    found = mean_function.told(estimator) if fit.previous is None else []
-    if not (isinstance(estimator.likelihood, str) and fit.plan.likelihood.conjugate and fit.previous is None):
+    if fit.previous is not None:
+        return []
+    found = mean_function.told(estimator) + _of_constants(estimator, fit)
+    if not (isinstance(estimator.likelihood, str) and fit.plan.likelihood.conjugate):
         return found
     y = fit.scales.y.backward(fit.some.sample.y.T)
     y = np.where(np.abs(y) < _NO_DIGIT * np.nanmax(np.abs(y), axis=0), 0.0, y)
-    kinds = [(k, better_likelihood(each)) for k, each in enumerate(y.T)]
-    which = " (output {})" if len(kinds) > 1 else ""
-    told = [f"y{which.format(k)} {looks}" for k, looks in kinds if looks is not None]
+    told = _each(y, better_likelihood)
     if not told:
         return found
-    details = f"{'; '.join(told)}. Gaussian noise also gives density to values that y cannot take."
+    details = f"{told}. Gaussian noise also gives density to values that y cannot take."
     return [*found, Notice("Another likelihood suits y better than Gaussian noise.", details)]
+
+
+def _each(y, say):
+    """What is said of some of the outputs (the columns of ``y``), of others None; empty if of none."""
+    which = " (output {})" if y.shape[1] > 1 else ""
+    pairs = ((k, say(each[np.isfinite(each)])) for k, each in enumerate(y.T))
+    return "; ".join(f"y{which.format(k)} {said}" for k, said in pairs if said is not None)
+
+
+def _of_constants(estimator, fit):
+    """A list: the warning of measurements that are all alike, if nothing else than y is known of the rows."""
+    rows = fit.some.extremes if isinstance(fit.some, svgp.LongTable) else fit.some
+    if fit.plan.n_classes or rows.has_offset or rows.has_known or estimator.mean_function is not None:
+        return []
+    y = fit.scales.y.backward(rows.y.T)
+    told = _each(y, lambda each: f"is {each[0]:.6g} in all rows" if len(each) and np.ptp(each) == 0.0 else None)
+    details = f"{told}: the model predicts this value everywhere. If that is not meant, see which column is given as y."
+    return [Notice("y is constant.", details)] if told else []
 
 
 def better_likelihood(y):
@@ -188,9 +207,8 @@ def better_likelihood(y):
     Parameters
     ----------
     y : ndarray of shape (N,)
-        In its own units; NaN where it is missing.
+        In its own units, where it is not missing.
     """
-    y = y[np.isfinite(y)]
     if not len(y) or np.any(y < 0.0) or np.all(y == y[0]):
         return None
     y = np.where(np.abs(y - np.rint(y)) <= 1e3 * _NO_DIGIT * y.max(), np.rint(y), y)
