@@ -242,9 +242,7 @@ def test_a_calibration_that_is_asked_for_later_is_one(monkeypatch):
         return SimpleNamespace(calibration=svgp.Calibration(random_state.rand())), None
 
     monkeypatch.setattr(svgp, "calibrated", calibrated)
-    fit = SimpleNamespace(some=np.zeros(3), random_state=np.random.RandomState(0))
-    model, _ = attributes._calibrated_later(SimpleNamespace(device="cpu"), fit, None, svgp.Model(*5 * [None]))
-    state = {"_calibration": model.calibration}
+    state = {"_calibration": attributes._later(None, np.zeros(3), np.random.RandomState(0), "cpu")}
     with pytest.raises(KeyboardInterrupt):
         calibration_of(state)
     with ThreadPoolExecutor(4) as pool:

@@ -74,7 +74,8 @@ def computation(device="auto", n_devices=None, required=True, in_fork=False):
         if device != "auto":
             stack.enter_context(_on(_devices(device, required)))
         several = () if n_devices is None or in_fork else _several(device, n_devices, required)
-        stack.enter_context(_entered_by(functools.partial(computation, device, n_devices, required, in_fork)))
+        again = functools.partial(computation, device, n_devices, required, in_fork)
+        stack.enter_context(placement.during(_scope, again))
         yield stack.enter_context(placement.using(placement.Placement(several, device == HOST)))
 
 
@@ -116,15 +117,6 @@ def _several(device, n_devices, required):
     return found[:n_wanted]
 
 
-@contextlib.contextmanager
-def _entered_by(again):
-    token = _scope.set(again)
-    try:
-        yield
-    finally:
-        _scope.reset(token)
-
-
 def current_scope():
     """A function that returns the context manager of the present `computation`, for another thread to enter."""
     return _scope.get()
@@ -163,7 +155,7 @@ def quick_jit(function, **options):
 
     What it returns is not for use within another compiled function.
     """
-    return _jit_with(_QUICK, function, options)
+    return _one_of((_QUICK,), lambda *arguments: 0, function, options)
 
 
 def wide_jit(function, **options):
@@ -171,7 +163,7 @@ def wide_jit(function, **options):
 
     What it returns is not for use within another compiled function.
     """
-    return _jit_with(_WIDE, function, options)
+    return _one_of((_WIDE,), lambda *arguments: 0, function, options)
 
 
 def once_jit(function, **options):
@@ -179,14 +171,11 @@ def once_jit(function, **options):
 
     What it returns is not for use within another compiled function.
     """
-    small, large = (_when_called(each, function, options) for each in (_ONCE, _QUICK))
 
-    @functools.wraps(function)
-    def call(*arguments):
-        n_numbers = sum(np.size(leaf) for leaf in jax.tree.leaves(arguments))
-        return (small if n_numbers <= _FEW_NUMBERS else large)()(*arguments)
+    def is_large(*arguments):
+        return sum(np.size(leaf) for leaf in jax.tree.leaves(arguments)) > _FEW_NUMBERS
 
-    return call
+    return _one_of((_ONCE, _QUICK), is_large, function, options)
 
 
 def sized_jit(function, few_rows=_FEW_ROWS):
@@ -195,35 +184,27 @@ def sized_jit(function, few_rows=_FEW_ROWS):
     ``few_rows`` is for programs that run some fifty times in a fit; for one that runs a few times see
     `FEW_ROWS_OF_ONCE`.
     """
-    small, medium, large = (_when_called(each, function, {}) for each in (_ONCE, _QUICK, _WIDE))
 
-    @functools.wraps(function)
-    def call(tree, X, *arguments):
-        sized = small if len(X) <= few_rows else medium if len(X) <= _SOME_ROWS else large
-        return sized()(tree, X, *arguments)
+    def size(tree, X, *arguments):
+        return 0 if len(X) <= few_rows else 1 if len(X) <= _SOME_ROWS else 2
 
-    return call
+    return _one_of((_ONCE, _QUICK, _WIDE), size, function, {})
 
 
-def _when_called(compiler_options, function, options):
-    """A function that returns what `jax.jit` does: to ask for the compiler's options starts JAX's backend."""
+def _one_of(kinds, choose, function, options):
+    """What `jax.jit` returns with the compiler's options of the kind at the position that its arguments ``choose``."""
 
     @functools.cache
-    def compiled():
-        return jax.jit(function, compiler_options=_supported(*compiler_options.items()), **options)
-
-    return compiled
-
-
-def _jit_with(compiler_options, function, options):
-    compiled = _when_called(compiler_options, function, options)
+    def compiled(kind):
+        # When it is called: to ask for the compiler's options starts JAX's backend.
+        return jax.jit(function, compiler_options=_supported(*kinds[kind].items()), **options)
 
     @functools.wraps(function)
     def call(*arguments):
-        return compiled()(*arguments)
+        return compiled(choose(*arguments))(*arguments)
 
     # As of what `jax.jit` returns: what would be compiled, to be looked at.
-    call.lower = lambda *arguments: compiled().lower(*arguments)
+    call.lower = lambda *arguments: compiled(choose(*arguments)).lower(*arguments)
     return call
 
 

@@ -55,6 +55,12 @@ class Notice(NamedTuple):
             warnings.warn_explicit(text, self.category, file, line, name)
 
 
+def shown(value, most):
+    """What a value looks like, in so many characters at most, for messages."""
+    text = repr(value)
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
 def _caller():
     """The nearest frame of the user's own code; where there is none, as in a worker, the one that calls the package."""
     frame = outside = sys._getframe(1)

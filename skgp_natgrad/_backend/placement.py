@@ -152,14 +152,19 @@ def described():
     return _platform() if on_one_cpu() or not on_cpu() else f"{_platform()}, by XLA"
 
 
-@contextlib.contextmanager
 def using(placement):
     """Context manager: `current` is ``placement``."""
-    token = _current.set(placement)
+    return during(_current, placement)
+
+
+@contextlib.contextmanager
+def during(variable, value):
+    """Context manager: a `contextvars.ContextVar` has this value."""
+    token = variable.set(value)
     try:
-        yield placement
+        yield value
     finally:
-        _current.reset(token)
+        variable.reset(token)
 
 
 def fetched(tree):

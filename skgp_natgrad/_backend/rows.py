@@ -55,7 +55,7 @@ def rows_of(name, table):
         )
     if isinstance(table, np.memmap) and _is_in_its_file(name, table):
         return Filed(name, table)
-    return Sliced(name, table) if is_file_like(table) else Held(name, table)
+    return Sliced(name, table)
 
 
 def _is_in_its_file(name, table):
@@ -102,19 +102,8 @@ class Rows:
         return self.read(0, len(self))
 
 
-class Held(Rows):
-    """Rows of an array in memory."""
-
-    def __init__(self, name, table):
-        super().__init__(name, table.shape, table.dtype)
-        self._table = table
-
-    def read(self, start, stop):
-        return self._table[start:stop]
-
-
 class Sliced(Rows):
-    """Rows of an object that has ``shape``, ``dtype`` and slices, such as an h5py dataset, a zarr or a Dask array."""
+    """Rows of an object that has ``shape``, ``dtype`` and slices: an array, an h5py dataset, a zarr or a Dask array."""
 
     def __init__(self, name, table):
         super().__init__(name, table.shape, table.dtype)
@@ -226,18 +215,6 @@ def release(table):
     shared = isinstance(table, np.memmap) and table._mmap is not None and table.mode in ("r+", "w+")
     if shared and sys.platform == "linux":
         table._mmap.madvise(mmap.MADV_DONTNEED)
-
-
-class Constant(Rows):
-    """Rows that are all alike."""
-
-    def __init__(self, name, value, n_rows):
-        value = np.asarray(value, dtype=float)
-        super().__init__(name, (n_rows, *value.shape), value.dtype)
-        self._value = value
-
-    def read(self, start, stop):
-        return np.broadcast_to(self._value, (stop - start, *self._value.shape))
 
 
 def _position_in_file(table):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from time import perf_counter
 from typing import Any, Self
 
 import jax
@@ -173,17 +174,17 @@ class BaseNGDSVGP(CallbackSupportMixin, Interpretation, Evidence, BaseEstimator)
 
         ``types`` are those of the columns of X as given. With ``streams`` earlier rows count too. Returns `Outcome`.
         """
-        previous, clock = self._previous(streams), between_chunks.Clock()
+        previous, began = self._previous(streams), perf_counter()
         fit = prepare(self, X, types, targets, previous, streams and previous is not None, streams)
         inert.tell(self, fit)
-        clock.lap("the choice of kernel and sizes")
+        chosen = perf_counter()
         state, constants = svgp.init(fit.plan, fit.table, fit.random_state, fit.previous, fit.posterior)
-        with between_chunks.of(self, fit, constants, hooks) as callbacks, between_chunks.told_of_checkpoint(fit):
+        with between_chunks.of(self, fit, constants, hooks) as callbacks:
             result = svgp.train(state, constants, fit.table, fit.plan, fit.random_state, callbacks)
-        clock.lap("the solution")
+        solved = perf_counter()
         outcome = judge(self, fit, result)
         left_out = attributes.store(self, fit, result)
-        between_chunks.after_one_step(self, fit, hooks, clock)
+        between_chunks.after_one_step(self, fit, hooks, began, chosen, solved)
         return outcome._replace(left_out=left_out)
 
     def _previous(self, streams=False):

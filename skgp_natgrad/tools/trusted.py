@@ -8,8 +8,8 @@ from sklearn.gaussian_process import kernels as sklearn_kernels
 
 from .. import kernels, likelihoods, objectives, priors, svgp
 from ..choose.scale import NormalScores, Scale
-from ..estimators.fitted.few_rows import Few
 from ..estimators.fitted.persistence import Triangle
+from ..estimators.fitting.few_at_a_time import Few
 from ..estimators.rows.donors import Lacking
 from ..estimators.rows.encoding import Encoding
 from ..kernels.base import registered

@@ -17,7 +17,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .._backend import __version__, processes
-from .._backend.notices import Notice
+from .._backend.notices import Notice, shown
 from . import checkpoint_file
 from .checkpoint_file import Header
 
@@ -136,12 +136,11 @@ def _opened(place, identity):
     theirs = identity if header is None else header.identity
     names = [name for name in {**theirs, **identity} if theirs.get(name) != identity.get(name)]
     if names:
-        differences = ", ".join(
-            f"{name} ({_shown(theirs.get(name))} in the file, {_shown(identity.get(name))} now)" for name in names
-        )
+        pairs = ([shown(each.get(name), _LONGEST_SHOWN) for each in (theirs, identity)] for name in names)
+        parts = (f"{name} ({one} in the file, {other} now)" for name, (one, other) in zip(names, pairs, strict=True))
         raise ValueError(
-            f"checkpoint={str(path)!r} belongs to another fit, which differs in {differences}. To continue that fit, "
-            "give the same data and arguments again; to start anew, delete the file or name another one; name a "
+            f"checkpoint={str(path)!r} belongs to another fit, which differs in {', '.join(parts)}. To continue that "
+            "fit, give the same data and arguments again; to start anew, delete the file or name another one; name a "
             "folder to keep a file for each fit."
         )
     return path, header, arrays
@@ -181,8 +180,3 @@ def _named_leaves(tree):
     """The leaves as NumPy arrays, by their paths, and the structure of the tree."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
     return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}, structure
-
-
-def _shown(value):
-    text = repr(value)
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."

@@ -25,26 +25,7 @@ from .hyperparameters import in_units_of_model, in_units_of_X, without_noise
 _MOST_POINTS, _NEGATIVE = 300, 1e-6
 
 
-def show(estimator, fit, result):
-    """As `store`, for the copy that a callback sees during training; it draws its own random numbers."""
-    fit = fit._replace(random_state=copy.deepcopy(fit.random_state))
-    is_later = fit.plan.route.calibration(fit.plan) == "cavities"
-    store(estimator, fit, result, _calibrated_later if is_later else _calibrated)
-
-
-def _calibrated_later(estimator, fit, _, model):
-    # Neither the estimator, which would hold itself, nor the state of training.
-    rows, random_state, device = fit.some, fit.random_state, estimator.device
-
-    @functools.cache
-    def find():
-        # After an interrupt, or by another thread, the same numbers are drawn again.
-        return svgp.calibrated(model, rows, copy.deepcopy(random_state), device)[0].calibration
-
-    return model._replace(calibration=find), None
-
-
-def store(estimator, fit, result, calibrate=None):
+def store(estimator, fit, result, is_interim=False):
     """Set the fitted attributes if all values are finite.
 
     Parameters
@@ -52,8 +33,8 @@ def store(estimator, fit, result, calibrate=None):
     estimator : NGDSVGPRegressor or NGDSVGPClassifier
     fit : preparation.Fit
     result : svgp.Result
-    calibrate : callable, optional
-        Instead of `_calibrated`.
+    is_interim : bool, default=False
+        Whether it is for a callback: then it draws its own random numbers, and is calibrated at its first use.
 
     Returns
     -------
@@ -63,7 +44,7 @@ def store(estimator, fit, result, calibrate=None):
     model, jitter = svgp.condition(result.state, result.constants, fit.plan, result.previous.factors, result.posterior)
     model = model._replace(neighbours=_neighbours(fit, result))
     _check_finite(estimator, model, result.elbo, fit.plan)
-    model, left_out = (calibrate or _calibrated)(estimator, fit, result, model)
+    model, left_out = _calibrated(estimator, fit, result, model, is_interim)
     points, masks, report = result.state.parameters.points, result.constants.masks, result.trained.report
     encoding = changing(estimator)
     shown = fit.scales.x.backward(np.asarray(points.Z)[: n_points(masks.Z)])
@@ -130,19 +111,22 @@ def _kept_record(fit, result):
     return previous._replace(q=None) if one_step and _kept_rows(fit) is not None else previous
 
 
-def _calibrated(estimator, fit, result, model):
+def _calibrated(estimator, fit, result, model, is_interim):
     """The model with calibrated predictions, and the density of labels that were left out for it."""
     plan, classifies = fit.plan, fit.plan.n_classes > 0
     if fit.posterior is not None and not classifies:
         # Later rows of a stream show nothing about the deviation elsewhere, so the factor of the first rows stays.
         return model._replace(dispersion=_dispersion_before(estimator, fit.scales.y)), None
+    random_state = copy.deepcopy(fit.random_state) if is_interim else fit.random_state
     by = plan.route.calibration(plan)
     if by == "solution":
         model = model._replace(calibration=result.calibration, dispersion=result.dispersion)
+    if by == "cavities" and is_interim:
+        return model._replace(calibration=_later(model, fit.some, random_state, estimator.device)), None
     if by == "cavities":
-        return svgp.calibrated(model, fit.some, fit.random_state, estimator.device)
+        return svgp.calibrated(model, fit.some, random_state, estimator.device)
     if by == "errors":
-        return svgp.dispersed(model, result, fit.table, plan, fit.random_state), None
+        return svgp.dispersed(model, result, fit.table, plan, random_state), None
     return model, None
 
 
@@ -356,10 +340,18 @@ def model_of(estimator):
     return svgp.Model(kernels, likelihood, estimator._posterior, calibration_of(vars(estimator)), *found)
 
 
-def calibration_of(state):
-    """The `svgp.Calibration` in an estimator's ``__dict__``; None where there is none.
+def _later(model, rows, random_state, device):
+    """A function that returns the calibration: few of the models that callbacks see are used for predictions."""
 
-    What a callback sees has a function that finds it at its first use: few of these models are used for predictions.
-    """
+    @functools.cache
+    def find():
+        # After an interrupt, or by another thread, the same numbers are drawn again.
+        return svgp.calibrated(model, rows, copy.deepcopy(random_state), device)[0].calibration
+
+    return find
+
+
+def calibration_of(state):
+    """The `svgp.Calibration` in an estimator's ``__dict__``; None where there is none."""
     found = state.get("_calibration")
     return found() if callable(found) else found

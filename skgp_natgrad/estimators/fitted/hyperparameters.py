@@ -54,7 +54,8 @@ def common_where_needed(scale, kernels):
     found = checked_lengths(kernels, scale)
     units = [scale.scale[columns] for leaf, name, columns in found if np.size(getattr(leaf, name)) == 1]
     scale = fit_common_scale(scale) if any(np.ptp(each) > 0.0 for each in units) else scale
-    outputs = [k for kernel in kernels for k in _outputs(kernel, np.arange(_n_columns(scale)))]
+    parts = (each for kernel in kernels for each in _parts(kernel, np.arange(_n_columns(scale))))
+    outputs = [k for part, columns in parts if isinstance(part, Coregionalization) for k in columns]
     return with_numbers_kept(scale, outputs) if outputs else scale
 
 
@@ -142,29 +143,22 @@ def _of_one(kernel, units, convert):
 
 def _lengths(kernel, columns):
     """Kernels without parts in a kernel, with the name of what has the units of X, and the columns that they see."""
-    if isinstance(kernel, sklearn_kernels.ExpSineSquared):
-        yield kernel, "periodicity", columns
-    elif isinstance(kernel, _OF_DISTANCES) and kernel.hyperparameter_length_scale.fixed:
-        yield kernel, "length_scale", columns
-    elif isinstance(kernel, LinearTransform):
-        # What is inside has the units of the combinations.
-        if kernel.hyperparameter_matrix.fixed:
-            yield kernel, "matrix", columns
-        return
-    columns = columns[kernel.columns] if isinstance(kernel, Columns) else columns
-    for part in kernel.get_params(deep=False).values():
-        if isinstance(part, sklearn_kernels.Kernel):
-            yield from _lengths(part, np.atleast_1d(columns))
+    for each, seen in _parts(kernel, columns):
+        if isinstance(each, sklearn_kernels.ExpSineSquared):
+            yield each, "periodicity", seen
+        elif isinstance(each, _OF_DISTANCES) and each.hyperparameter_length_scale.fixed:
+            yield each, "length_scale", seen
+        elif isinstance(each, LinearTransform) and each.hyperparameter_matrix.fixed:
+            yield each, "matrix", seen
 
 
-def _outputs(kernel, columns):
-    """The columns that `Coregionalization` reads in a kernel."""
-    if isinstance(kernel, Coregionalization):
-        yield from columns
-    columns = columns[kernel.columns] if isinstance(kernel, Columns) else columns
+def _parts(kernel, columns):
+    """A kernel and those in it, and the columns that they see; what is inside of a `LinearTransform` sees none."""
+    yield kernel, columns
+    columns = np.atleast_1d(columns[kernel.columns]) if isinstance(kernel, Columns) else columns
     for part in kernel.get_params(deep=False).values():
-        if isinstance(part, sklearn_kernels.Kernel):
-            yield from _outputs(part, np.atleast_1d(columns))
+        if isinstance(part, sklearn_kernels.Kernel) and not isinstance(kernel, LinearTransform):
+            yield from _parts(part, columns)
 
 
 # Largest difference of raw values that counts as rounding: training clips a raw value to its bound exactly.

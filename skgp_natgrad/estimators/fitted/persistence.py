@@ -16,7 +16,7 @@ from ..._backend import __version__, in_place
 from .attributes import calibration_of
 
 # Raise it with every change of the attributes that a fitted estimator holds, and of their classes.
-FORMAT = 22
+FORMAT = 23
 _KEY = "_saved_by"
 # Attributes with large matrices.
 _PACKED = ("_posterior", "_dispersion", "_warm_state")

@@ -23,22 +23,17 @@ def of(estimator, fit, constants, hooks):
     models = _Models(estimator, fit, constants)
     hooks.start(fit.plan)
     with show(title, verbose, fit.plan.settings.max_iter, fit.weight) as told:
-        asked = [each for each in (_users(estimator, models), _of_scikit_learn(hooks, models)) if each is not None]
+        asked = list(_asked(estimator, hooks, models))
         n_processes = processes.sharing(fit.plan.n_devices)
         if n_processes > 1:
             asked = [_of_all_processes(asked, n_processes)]
-        yield [callback for callback in (told, *asked, fit.checkpoint) if callback is not None]
-
-
-@contextlib.contextmanager
-def told_of_checkpoint(fit):
-    """If a file of rows cannot be read during training, add to the error that the checkpoint is kept."""
-    try:
-        yield
-    except OSError as error:
-        if fit.checkpoint is not None:
-            error.add_note("The checkpoint is kept: once the file is restored, the same call goes on from there.")
-        raise
+        try:
+            yield [callback for callback in (told, *asked, fit.checkpoint) if callback is not None]
+        except OSError as error:
+            # A file of rows cannot be read.
+            if fit.checkpoint is not None:
+                error.add_note("The checkpoint is kept: once the file is restored, the same call goes on from there.")
+            raise
 
 
 def _of_all_processes(callbacks, n_processes):
@@ -64,62 +59,43 @@ class _Models:
         if self._n_iter != monitor.n_iter:
             result = svgp.interim(state, self.constants, monitor.report, self.fit.plan)
             model = copy.copy(self.estimator)
-            attributes.show(model, self.fit, result)
+            attributes.store(model, self.fit, result, is_interim=True)
             self._n_iter, self._model = monitor.n_iter, model
         return self._model
 
 
-def _users(estimator, models):
-    """The user's callback; None if there is none."""
-    if estimator.callback is None:
-        return None
+def _asked(estimator, hooks, models):
+    """The user's callback, and what ends a task of scikit-learn's and starts the next, where there are such."""
 
-    def callback(monitor, state):
+    def users(monitor, state):
         found = estimator.callback(monitor.n_iter, models.at(monitor, state))
         # Comparisons of NumPy's numbers return NumPy's own booleans.
         return isinstance(found, (bool, np.bool_)) and bool(found)
 
-    return callback
-
-
-def _of_scikit_learn(hooks, models):
-    """The end of one task of scikit-learn's callbacks, and the start of the next; None without callbacks."""
-    if hooks.root is None:
-        return None
-
-    def callback(monitor, state):
+    def of_scikit_learn(monitor, state):
         stops = hooks.end(lambda: models.at(monitor, state))
         if monitor.running and not stops:
             hooks.begin()
         return stops
 
-    return callback
+    if estimator.callback is not None:
+        yield users
+    if hooks.root is not None:
+        yield of_scikit_learn
 
 
-class Clock:
-    """The seconds of the parts of a fit."""
+def after_one_step(estimator, fit, hooks, *laps):
+    """Show one line and call the callbacks once, if the fit has no iterations between which to do so.
 
-    def __init__(self):
-        self._parts, self._since = [], time.perf_counter()
-
-    def lap(self, part):
-        """End a part."""
-        now = time.perf_counter()
-        self._parts.append(f"{now - self._since:.3g} s for {part}")
-        self._since = now
-
-    def __str__(self):
-        return ", ".join(self._parts)
-
-
-def after_one_step(estimator, fit, hooks, clock):
-    """Show one line and call the callbacks once, if the fit has no iterations between which to do so."""
+    ``laps`` are the times at the start, after the choice and after the solution.
+    """
     if fit.plan.route.trains and not fit.plan.untrained:
         return
     if estimator.verbose and processes.is_first(fit.plan.n_devices):
-        clock.lap("the rest")
         title, elbo = type(estimator).__name__, estimator.elbo_ / fit.weight
-        print(f"[{title}] ELBO per row {elbo:.4f}: {estimator.plan_} It took {clock}.")
+        choice, solution, rest = np.diff([*laps, time.perf_counter()])
+        took = f"{choice:.3g} s for the choice of kernel and sizes, {solution:.3g} s for the solution, {rest:.3g} s for"
+        print(f"[{title}] ELBO per row {elbo:.4f}: {estimator.plan_} It took {took} the rest.")
     if estimator.callback is not None:
         estimator.callback(estimator.n_iter_, copy.copy(estimator))
     hooks.end(lambda: estimator)
@@ -152,10 +128,17 @@ def show(title, verbose, max_iter, weight):
     bar, speed = _bar() if verbose == 1 else None, _Speed(max_iter)
 
     def summary(monitor):
-        return _summary(monitor, weight) + speed(monitor)
+        report = monitor.report
+        bound = report.elbo[-STEPS_PER_CALL:].mean() / weight
+        return f"ELBO per row {bound:.4f}, gamma {report.gamma[-1]:.3g}{speed(monitor)}"
+
+    def line(monitor, state):
+        n_iter, text = monitor.n_iter, summary(monitor)
+        if verbose > 1 or n_iter % (_CALLS_PER_LINE * STEPS_PER_CALL) == 0 or n_iter >= max_iter:
+            print(f"[{title}] iteration {n_iter}: {text}")
 
     if bar is None:
-        yield lambda monitor, state: _print_line(title, verbose, max_iter, monitor, summary)
+        yield line
         return
     with bar:
         task = bar.add_task(title, total=max_iter, summary="")
@@ -194,17 +177,6 @@ def _bar():
         progress.TextColumn("{task.fields[summary]}"),
         progress.TimeRemainingColumn(),
     )
-
-
-def _summary(monitor, weight):
-    report = monitor.report
-    return f"ELBO per row {report.elbo[-STEPS_PER_CALL:].mean() / weight:.4f}, gamma {report.gamma[-1]:.3g}"
-
-
-def _print_line(title, verbose, max_iter, monitor, summary):
-    n_iter, text = monitor.n_iter, summary(monitor)
-    if verbose > 1 or n_iter % (_CALLS_PER_LINE * STEPS_PER_CALL) == 0 or n_iter >= max_iter:
-        print(f"[{title}] iteration {n_iter}: {text}")
 
 
 # scikit-learn's callbacks, which it has since version 1.9: one task for each chunk of iterations.

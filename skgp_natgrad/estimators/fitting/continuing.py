@@ -26,7 +26,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 
 from ... import svgp
-from ..._backend.notices import Notice
+from ..._backend.notices import Notice, shown
 from ...choose.scale import Moments, Scale
 from ...svgp import Parameters, specification
 from ..arguments.reading import one_or_each
@@ -109,15 +109,11 @@ def _formula(likelihood):
 
 
 def _changed(name, before, now, streams):
+    value, former = (shown(each[name], _LONGEST_SHOWN) for each in (now, before))
     return ValueError(
-        f"{reason(streams)}, but {name}={_shown(now[name])}, and the previous fit had {name}={_shown(before[name])}, "
+        f"{reason(streams)}, but {name}={value}, and the previous fit had {name}={former}, "
         f"and {name} cannot change when a fit is continued; set it back, or {anew(streams)} to start anew."
     )
-
-
-def _shown(value):
-    text = repr(value)
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 
 def recorded(arguments, likelihood, objective, normalize_y):

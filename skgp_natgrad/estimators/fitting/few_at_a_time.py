@@ -6,12 +6,41 @@ them together. So what single rows show adds up, and a stream of single rows end
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ..._backend import processes
-from ..fitted import few_rows
-from ..fitted.few_rows import Few
 from .continuing import FEWEST
+
+# The fitted attributes from which a stream goes on.
+_CONTINUED = ("kernel_", "likelihood_", "_x_scale", "_y_scale", "_posterior", "_calibration", "_dispersion")
+_CONTINUED += ("_neighbours", "_rows", "_warm_state", "_trained_with")
+
+
+class Few(NamedTuple):
+    """Rows of the last calls, fewer than show anything.
+
+    Attributes
+    ----------
+    before : dict
+        The fitted attributes from which a stream goes on, before these rows.
+    X : ndarray of shape (N, E)
+        As numbers, in the units of the user.
+    columns, weight : ndarray of shapes (N, T) and (N,)
+    offset, known : ndarray or None
+        As in `Targets`.
+    elbo : float
+        Sum of the bounds of the calls before the last one.
+    """
+
+    before: dict
+    X: np.ndarray
+    columns: np.ndarray
+    weight: np.ndarray
+    offset: np.ndarray | None
+    known: np.ndarray | None
+    elbo: float
 
 
 def joined(learner, X, types, targets, streams):
@@ -38,13 +67,13 @@ def joined(learner, X, types, targets, streams):
         return rows, 0.0
     new = X, targets.columns, targets.weight, targets.offset, targets.known
     if few is None or [each is None for each in few[1:-1]] != [each is None for each in new]:
-        few = Few(few_rows.continued(learner), *new, 0.0)
+        few = Few({name: getattr(learner, name) for name in _CONTINUED if hasattr(learner, name)}, *new, 0.0)
     else:
         both = (each if each is None else np.concatenate([each, own]) for each, own in zip(few[1:-1], new, strict=True))
         few = Few(few.before, *both, few.elbo + learner.elbo_)
     if len(few.X) < FEWEST:
         learner._few = few
         return rows, 0.0
-    vars(learner).update({name: few.before.get(name) for name in few_rows.CONTINUED})
+    vars(learner).update({name: few.before.get(name) for name in _CONTINUED})
     together = {name: getattr(few, name) for name in ("columns", "weight", "offset", "known")}
     return (few.X, types, targets._replace(**together)), few.elbo

@@ -119,9 +119,8 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
     normalize_y = plan.likelihood.standardises and targets.scale
     arguments = constructor.values(estimator) | {"kernel": reading.kernel_on_numbers(estimator)}
     trained_with = continuing.recorded(arguments, plan.likelihood, plan.objective, normalize_y)
-    in_units_of_y = _asks_for_units(estimator, normalize_y)
     previous = _where_it_leads(estimator, plan, some, previous)
-    plan = _in_units(plan, some, in_units_of_y, False, None if previous is None else estimator.likelihood_)
+    plan = _in_units(estimator, plan, some, normalize_y, False, None if previous is None else estimator.likelihood_)
     if previous is None:
         scales, plan = _first_scales(estimator, plan, some, spans, normalize_y, by_parts, random_state)
     else:
@@ -131,8 +130,9 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
         if not plan.route.trains:
             y = training_table.scales_of(some, spans, False, plan.likelihood, normalize_y, False)[0].y
             scales, plan, previous = scales._replace(y=y), _from_previous(estimator, plan, previous), None
-    of_rows = {"_places": places if _leaves_out(plan.likelihood) else None}
-    of_rows |= _reach(some, estimator if streams else None)
+    leaves_out = plan.likelihood.conjugate and plan.likelihood.additive_noise
+    reach = far_rows.range_of(some, estimator._range_of_X if streams else None)
+    of_rows = {"_places": places if leaves_out else None, "_range_of_X": reach}
     units = scales, plan.settings.dtype, plan.likelihood, plan.n_latent(table)
     of_one, table = some is table, training_table.scaled(table, *units)
     some = table if of_one else training_table.scaled(some, *units)
@@ -147,16 +147,6 @@ def prepare(estimator, X, types, targets, previous, streams, by_parts):
 def _of_solution(random_state):
     """A generator for the points of a solution: the same with or without a search, which draws from the one given."""
     return np.random.RandomState(copy.deepcopy(random_state).randint(np.iinfo(np.int32).max))
-
-
-def _reach(table, before):
-    """The fitted attributes that tell how far X reaches, also in the earlier rows of a stream."""
-    return {"_range_of_X": far_rows.range_of(table, None if before is None else before._range_of_X)}
-
-
-def _leaves_out(likelihood):
-    """Whether predictions of left-out rows have a closed form."""
-    return likelihood.conjugate and likelihood.additive_noise
 
 
 def _check(estimator, plan, targets, table):
@@ -238,14 +228,12 @@ def _prepared(plan, targets, table, some):
     return likelihood
 
 
-def _asks_for_units(estimator, normalize_y):
-    """Whether y is only centred, so that the likelihood's defaults have no unit yet; a WhiteKernel has that of y."""
-    return isinstance(normalize_y, str) and reading.noise_of(estimator) is None
+def _in_units(estimator, plan, table, normalize_y, with_values=True, before=None):
+    """The plan with the likelihood's defaults in the units of y, if y is only centred; those of a previous fit stay.
 
-
-def _in_units(plan, table, in_units_of_y, with_values=True, before=None):
-    """The plan with the likelihood's defaults in the units of y, if y is only centred; those of a previous fit stay."""
-    if not in_units_of_y:
+    A WhiteKernel has the units of y.
+    """
+    if not isinstance(normalize_y, str) or reading.noise_of(estimator) is not None:
         return plan
     if before is not None:
         return plan._replace(likelihood=in_units_of(plan.likelihood, before))
@@ -276,7 +264,7 @@ def _first_scales(estimator, plan, table, spans, normalize_y, by_parts, random_s
     choice = training_table.scales_of(table, spans, *given, plan.kernels is None, by_parts, plan.blocks)
     scales, plan = _chosen(plan, table, choice, random_state)
     # Where no noise was found with the kernel; a fit that continues has a trained one.
-    plan = _in_units(plan, table, _asks_for_units(estimator, normalize_y))
+    plan = _in_units(estimator, plan, table, normalize_y)
     return scales if processes.sharing(plan.n_devices) == 1 else processes.of_first(scales), plan
 
 

@@ -13,6 +13,8 @@ from collections import abc
 
 import numpy as np
 
+from ..._backend.placement import during
+
 # By the name of the table: the remedies for a missing value, and for a value that is not a number.
 _MISSING = {
     "X": "is not finite; leave the row out, or fill the value in (missing_inputs='allow' does so where it is missing)",
@@ -39,14 +41,9 @@ _READ = {
 _FIRST_ROW = contextvars.ContextVar("first row", default=0)
 
 
-@contextlib.contextmanager
 def counted_from(row):
     """Context manager in which errors number the rows of a table from ``row`` on: that of a block in a longer one."""
-    before = _FIRST_ROW.set(row)
-    try:
-        yield
-    finally:
-        _FIRST_ROW.reset(before)
+    return during(_FIRST_ROW, row)
 
 
 def first_row():

@@ -19,7 +19,7 @@ from sklearn.utils.validation import _check_sample_weight
 
 from ..._backend import rows as _rows
 from ..._backend.memory import GIB
-from ..._backend.rows import Constant, Rows, mapped, rows_of
+from ..._backend.rows import Rows, mapped, rows_of
 from . import cells
 
 # A sparse X is made dense up to this number of bytes.
@@ -150,7 +150,7 @@ def weights(sample_weight, X):
             raise ValueError(f"sample_weight has the shape {sample_weight.shape}; give one for each of {len(X)} rows.")
         return Numbers(sample_weight, minimum=0.0)
     if isinstance(X, Rows) and (sample_weight is None or isinstance(sample_weight, numbers.Number)):
-        return Constant("sample_weight", weights(sample_weight, np.zeros((1, 1)))[0], len(X))
+        return rows_of("sample_weight", np.broadcast_to(weights(sample_weight, np.zeros((1, 1))), len(X)))
     with cells.locate(sample_weight=sample_weight):
         given = np.asarray(1.0 if sample_weight is None else sample_weight)
         if given.size and not np.any(given):
