@@ -467,6 +467,15 @@ def test_a_model_of_a_frame_is_saved_and_loaded(estimator, fitted, tmp_path):
         assert each.encoding_.names == model.encoding_.names
 
 
+@pytest.mark.parametrize("given", [pd.DataFrame, in_polars, in_pyarrow], ids=["pandas", "polars", "pyarrow"])
+def test_columns_in_another_order_are_refused(given):
+    frame = given(FRAME)
+    model = NGDSVGPRegressor(**FAST).fit(frame, Y)
+    assert model.feature_names_in_.tolist() == list(FRAME.columns)
+    with pytest.raises(ValueError, match="Feature names must be in the same order"):
+        model.predict(given(FRAME[list(FRAME.columns)[::-1]]))
+
+
 @pytest.mark.slow
 @first_of_all_the_regressor
 def test_streams_and_warm_starts_keep_the_encoding(estimator):

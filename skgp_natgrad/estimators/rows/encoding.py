@@ -346,7 +346,7 @@ def _parts(estimator, X, categories, reset, *y):
     """As `frames.numbers_and_levels`, of a table with the columns of the fit."""
     cells.refuse_repeated_names(X)
     if cells.n_axes(X) == 2:
-        validate_data(estimator, X, *y, reset=reset, skip_check_array=True)
+        validate_data(estimator, frames.with_names(X), *y, reset=reset, skip_check_array=True)
     else:
         categories = []
     # Without an encoding nothing can be filled in.

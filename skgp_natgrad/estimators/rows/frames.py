@@ -12,6 +12,7 @@ import re
 import narwhals.stable.v2 as nw
 import numpy as np
 from sklearn.utils import check_array
+from sklearn.utils.validation import _get_feature_names
 
 from . import cells
 
@@ -132,6 +133,24 @@ def _level(cell):
 def is_frame(X):
     """Whether X is a data frame of a library that narwhals knows."""
     return nw.dependencies.is_into_dataframe(X)
+
+
+class _Named:
+    """What scikit-learn before 1.9 asks a data frame that is not of pandas: its shape and the names of its columns."""
+
+    def __init__(self, frame):
+        self.shape, self._names = frame.shape, frame.columns
+
+    def __dataframe__(self):
+        return self
+
+    def column_names(self):
+        return self._names
+
+
+def with_names(X):
+    """X, or in its place the names of a data frame's columns where scikit-learn does not know them."""
+    return _Named(nw.from_native(X)) if is_frame(X) and _get_feature_names(X) is None else X
 
 
 def _with_nan(column):
