@@ -4,9 +4,11 @@ import copy
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import multivariate_normal, norm
+from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern, WhiteKernel
 
 from skgp_natgrad import NGDSVGPRegressor, kernels, metrics, predictive_distribution, svgp
@@ -392,6 +394,19 @@ def test_what_correlated_outputs_do_not_have_is_refused(options, message, table)
         X = np.where(np.arange(80).reshape(40, 2) == 0, np.nan, X)
     with pytest.raises(ValueError, match=message):
         NGDSVGPRegressor(**{"output_kernel": "coregionalization", "missing_targets": "ignore"} | options).fit(X, Y)
+
+
+def test_a_data_frame_of_numbers_is_taken():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(25, 2)), columns=["a", "b"])
+    Y = np.column_stack([X["a"], X["a"] + 0.1 * X["b"]])
+    model = NGDSVGPRegressor(RBF(), output_kernel="coregionalization", random_state=0)
+    found = clone(model).fit(X.to_numpy(), Y).predict(X.to_numpy(), return_std=True)
+    assert_array_equal(model.fit(X, Y).predict(X, return_std=True), found)
+    lacking = X.assign(b=np.where(X.index == 2, np.nan, X["b"]))
+    assert model.predict(lacking, return_std=True)[1][2, 1] > 2.0 * found[1][2, 1]
+    with pytest.raises(ValueError, match="needs an X of numbers, none of them missing"):
+        clone(model).fit(lacking, Y)
 
 
 def test_one_column_and_streams_are_refused(table):

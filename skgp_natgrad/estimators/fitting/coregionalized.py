@@ -97,7 +97,7 @@ def _check(learner, given, X, targets, between):
     if not isinstance(X, np.ndarray) or processes.sharing(learner.n_devices) > 1:
         raise ValueError(f"{here} needs all rows in the memory of one process; fit to some of the rows.")
     # Rows that lack numbers count zero, which one table of all outputs would not know.
-    if encoding.changing(learner) is not None or (learner.encoding_ is not None and learner.encoding_.leaves_out):
+    if encoding.changing(learner) is not None or learner._n_lacking.left_out:
         raise ValueError(
             f"{here} needs an X of numbers, none of them missing; encode it before, as by a pipeline with "
             "scikit-learn's OneHotEncoder and SimpleImputer."
