@@ -250,7 +250,9 @@ def test_many_rows_take_a_function_of_blocks(monkeypatch):
     monkeypatch.setattr("skgp_natgrad._backend.rows.WINDOW_ROWS", 16)
     monkeypatch.setattr("skgp_natgrad._backend.rows.BLOCK_ROWS", 8)
     options = {"n_inducing": 5, "max_iter": 1, "batch_size": 8}
-    with pytest.raises(ValueError, match="would be fitted to a table of 40 rows, which is read by blocks"):
+    with pytest.raises(
+        ValueError, match="needs all rows in the memory of one process, but this table of 40 rows is read by blocks"
+    ):
         regressor("linear", **options).fit(X, Y)
     found = regressor(trend, **options).fit(X, Y)
     plain = regressor(None, **options).fit(X, Y, offset=trend(X))
@@ -265,7 +267,7 @@ def test_what_cannot_be_fitted_rightly_is_refused(monkeypatch):
     with pytest.raises(ValueError, match="y is missing in every row of positive weight"):
         regressor("linear", missing_targets="ignore").fit(X, missing)
     monkeypatch.setattr(processes, "sharing", lambda n_devices: 2)
-    with pytest.raises(ValueError, match="fitted by each process to its own rows"):
+    with pytest.raises(ValueError, match="40 rows several processes share"):
         regressor("linear").fit(X, Y)
 
 

@@ -83,7 +83,7 @@ def scales(table, spans, scales_X, likelihood, normalize_y):
             # As `training_table.scales_of`, which knows all weights at once.
             weight = np.minimum(part.weight, 1.0)
             of_X.add(part.X, weight)
-            of_y.add(_without_offset(part, likelihood).T, weight)
+            of_y.add(without_offset(part, likelihood).T, weight)
     n_columns, n_targets = table.n_columns, table.n_targets
     x, y = Scale(np.zeros(n_columns), np.ones(n_columns), spans), Scale(np.zeros(n_targets), np.ones(n_targets))
     if scales_X:
@@ -94,7 +94,7 @@ def scales(table, spans, scales_X, likelihood, normalize_y):
     return x, y
 
 
-def _without_offset(part, likelihood):
+def without_offset(part, likelihood):
     """The targets (T, N) without their offset."""
     if part.offset is None:
         return part.y
@@ -104,6 +104,6 @@ def _without_offset(part, likelihood):
 def _ends_without_offset(table, likelihood):
     lowest, highest = np.full((2, table.n_targets), np.nan)
     for part in table.blocks():
-        y = _without_offset(part, likelihood)
+        y = without_offset(part, likelihood)
         lowest, highest = np.fmin(lowest, np.fmin.reduce(y, axis=1)), np.fmax(highest, np.fmax.reduce(y, axis=1))
     return np.stack([lowest, highest])

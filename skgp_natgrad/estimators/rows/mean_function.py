@@ -14,7 +14,6 @@ from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import LinearRegression
 from sklearn.metrics import r2_score
 
-from ..._backend import processes
 from ..._backend.notices import Notice
 from ..._backend.rows import Mapped
 from ..arguments.task import likelihood_of
@@ -31,14 +30,10 @@ def of_fit(estimator, X, y, weight, offset, goes_on):
     how well.
     """
     given = estimator.mean_function
-    known = given == "linear" if isinstance(given, str) else _is_to_be_fitted(given) or callable(given)
-    if not (given is None or known) or isinstance(given, type):
-        raise ValueError(
-            f"mean_function={given!r} must be None, 'linear', a function of X, or a regressor with fit and predict."
-        )
+    out_of_fold.check(estimator, ("linear",), "predict", "regressor")
     if not goes_on:
         estimator._of_mean = ()
-    if goes_on or not _is_to_be_fitted(given):
+    if goes_on or not out_of_fold.is_model(given, "predict"):
         found = estimator.mean_function_ if goes_on else given
         return found, plus_mean(found, X, offset, y.shape[1])
     likelihood = likelihood_of(estimator._task, estimator.likelihood, "gaussian")
@@ -48,7 +43,8 @@ def of_fit(estimator, X, y, weight, offset, goes_on):
             "function is added to the latent function, which has another scale (that of predict_latent); give a "
             "function of X on that scale, or add DotProduct() to the kernel for a trained linear trend."
         )
-    check_rows(estimator, X)
+    remedy = "fit it beforehand to some of the rows, and give a function of X that predicts with it"
+    out_of_fold.check_rows(estimator, X, remedy)
     y = y if offset is None else y - offset
     fitted, at_rows = zip(*(_of_target(given, X, each, weight, estimator.random_state) for each in y.T), strict=True)
     at_rows = np.column_stack(at_rows)
@@ -71,25 +67,6 @@ def _score_of(given, fitted, y, at_rows, weight):
 def _is_zero(regressor):
     """Whether there were too few rows to fit one."""
     return isinstance(regressor, DummyRegressor)
-
-
-def _is_to_be_fitted(given):
-    return isinstance(given, str) or (hasattr(given, "fit") and hasattr(given, "predict"))
-
-
-def check_rows(estimator, X):
-    """Refuse to fit a mean function to rows that are not all in the memory of one process."""
-    given = estimator.mean_function
-    if processes.sharing(estimator.n_devices) > 1:
-        raise ValueError(
-            f"mean_function={given!r} would be fitted by each process to its own rows; fit it beforehand to rows that "
-            "all of them have, and give a function of X that predicts with it."
-        )
-    if not isinstance(X, np.ndarray):
-        raise ValueError(
-            f"mean_function={given!r} would be fitted to a table of {len(X)} rows, which is read by blocks; fit it to "
-            "some of the rows beforehand, and give a function of X that predicts with it."
-        )
 
 
 def _of_target(given, X, y, weight, random_state):
@@ -118,7 +95,7 @@ def told(estimator):
     given, found = estimator.mean_function, getattr(estimator, "mean_function_", None)
     fitted = found if isinstance(found, list) else [found]
     lacks = any(each is None or _is_zero(each) for each in fitted)
-    if not (_is_to_be_fitted(given) and lacks) or isinstance(given, DummyRegressor):
+    if not (out_of_fold.is_model(given, "predict") and lacks) or isinstance(given, DummyRegressor):
         return []
     details = (
         f"mean_function={given!r} was not fitted, and is zero: that needs {out_of_fold.FOLDS} rows of "

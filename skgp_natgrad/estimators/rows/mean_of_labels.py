@@ -14,13 +14,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 from ... import likelihoods
-from ..._backend import processes
 from ..arguments.task import likelihood_of
 from . import encoding, inputs, out_of_fold
 from .class_labels import positions
 
 # Most iterations of scikit-learn's logistic regression, which stops long before where it converges.
 _ITERATIONS = 1000
+# What a classifier must have beside fit.
+_METHOD = "predict_proba"
 
 
 def of_fit(estimator, X, y, classes, weight, goes_on):
@@ -39,18 +40,13 @@ def of_fit(estimator, X, y, classes, weight, goes_on):
     goes_on : bool
         Whether this is a later part of a stream, which keeps the mean function of the first.
     """
+    out_of_fold.check(estimator, ("auto", "linear"), _METHOD, "classifier")
     given = _named(estimator.mean_function)
-    known = given == "linear" if isinstance(given, str) else _is_classifier(given) or callable(given)
-    if not (given is None or known) or isinstance(given, type):
-        raise ValueError(
-            f"mean_function={given!r} must be None, 'auto', 'linear', a function of X, or a classifier with fit and "
-            "predict_proba."
-        )
     if (estimator.mean_function_ if goes_on else given) is None:
         return {"mean_function_": None}, None
-    _check_rows(estimator, X)
+    out_of_fold.check_rows(estimator, X, "fit to fewer rows, or set mean_function=None")
     likelihood = likelihood_of(estimator._task, estimator.likelihood, "bernoulli" if len(classes) == 2 else "softmax")
-    if goes_on or not (isinstance(given, str) or _is_classifier(given)):
+    if goes_on or not out_of_fold.is_model(given, _METHOD):
         found = estimator.mean_function_ if goes_on else given
         n_rows = estimator._rows_of_mean if goes_on else 0
         at_rows = _latents(found, X, classes, n_rows, likelihood)
@@ -83,19 +79,6 @@ def _named(given):
         return given
     # Early stopping would hold out a part of each class, which classes of one row do not have.
     return HistGradientBoostingClassifier(early_stopping=False, random_state=0)
-
-
-def _is_classifier(given):
-    return hasattr(given, "fit") and hasattr(given, "predict_proba")
-
-
-def _check_rows(estimator, X):
-    if not isinstance(X, np.ndarray) or processes.sharing(estimator.n_devices) > 1:
-        where = "is read by blocks" if not isinstance(X, np.ndarray) else "several processes share"
-        raise ValueError(
-            f"mean_function={estimator.mean_function!r} of a classifier needs all rows in the memory of one process, "
-            f"but this table of {len(X)} rows {where}; fit to fewer rows, or set mean_function=None."
-        )
 
 
 def _check_likelihood(given, likelihood):
@@ -140,7 +123,7 @@ def _probabilities(classifier, X, classes):
 
 def _latents(mean_function, X, classes, n_rows, likelihood):
     """The latent values (N, K) of a fitted classifier, or of a function."""
-    if _is_classifier(mean_function):
+    if out_of_fold.is_model(mean_function, _METHOD):
         return _latents_of(_probabilities(mean_function, X, classes), n_rows, likelihood)
     n_latent = likelihood.n_latent(1, len(classes))
     return inputs.known("mean_function(X)", mean_function(X), len(X), n_latent)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-from typing import NamedTuple
 
 import numpy as np
 from sklearn.utils import check_consistent_length
@@ -95,18 +94,10 @@ def _first_impossible(likelihood, y, weight):
     return f"{cells.at('y', places[k] if y.shape[1] > 1 else places[k][:1])}={values[k]:g}: {refusal(k + 1)}"
 
 
-class _Argument(NamedTuple):
-    """An argument: what it holds, the likelihood that takes it, and the values allowed."""
-
-    holds: str
-    likelihood: str
-    minimum: float = -np.inf
-    whole: bool = False
-
-
+# Of an argument: what it holds, the likelihood that takes it, the least value, and whether it must be an integer.
 _ARGUMENTS = {
-    "alpha": _Argument("known variances of Gaussian noise", "gaussian", 0.0),
-    "trials": _Argument("the numbers of trials of binomial counts", "binomial", 1.0, True),
+    "alpha": ("known variances of Gaussian noise", "gaussian", 0.0, False),
+    "trials": ("the numbers of trials of binomial counts", "binomial", 1.0, True),
 }
 
 

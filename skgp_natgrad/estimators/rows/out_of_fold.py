@@ -10,11 +10,39 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
+from ..._backend import processes
 from ..._backend.repeated import groups
 from ..arguments import checks
 
 # As many as scikit-learn's cross-validation has by default.
 FOLDS = 5
+
+
+def check(estimator, names, method, kind):
+    """Refuse a ``mean_function`` other than None, one of the names, a function or such a model."""
+    given = estimator.mean_function
+    known = given in names if isinstance(given, str) else given is None or callable(given) or is_model(given, method)
+    if not known or isinstance(given, type):
+        raise ValueError(
+            f"mean_function={given!r} must be None, {', '.join(map(repr, names))}, a function of X, or a {kind} with "
+            f"fit and {method}."
+        )
+
+
+def is_model(given, method):
+    """Whether a ``mean_function`` is to be fitted: a name, or a model with this method."""
+    return isinstance(given, str) or (hasattr(given, "fit") and hasattr(given, method))
+
+
+def check_rows(estimator, X, remedy):
+    """Refuse rows that are not all in the memory of one process."""
+    if isinstance(X, np.ndarray) and processes.sharing(estimator.n_devices) == 1:
+        return
+    where = "several processes share" if isinstance(X, np.ndarray) else "is read by blocks"
+    raise ValueError(
+        f"mean_function={estimator.mean_function!r} needs all rows in the memory of one process, but this table of "
+        f"{len(X)} rows {where}; {remedy}."
+    )
 
 
 def fitted_copy(model, X, y, weight):

@@ -63,11 +63,8 @@ def scales_of(table, spans, normalize_X, likelihood, normalize_y, choice, by_par
     if isinstance(table, LongTable):
         x, y = long_tables.scales(table, spans, affine and bool(normalize_X), likelihood, normalize_y)
     else:
-        y = table.y
-        if table.offset is not None:
-            y, _ = likelihood.without_offset(y, np.broadcast_to(table.weight, y.shape), table.offset)
         weight = at_most_one(table.weight)
-        y = scaling.fit_targets(y.T, weight, normalize_y)
+        y = scaling.fit_targets(long_tables.without_offset(table, likelihood).T, weight, normalize_y)
         active = bool(normalize_X) and (affine or bool(blocks))
         x = scaling.fit_scale("X", table.X, weight, active, spans)
         x = scaling.in_blocks(x, table.X, weight, blocks) if active else x
@@ -91,9 +88,7 @@ def scales_of(table, spans, normalize_X, likelihood, normalize_y, choice, by_par
 def deviation(table, likelihood):
     """Standard deviations of the targets that are seen, without their offsets."""
     part = table.sample
-    y = part.y
-    if part.offset is not None:
-        y, _ = likelihood.without_offset(y, np.broadcast_to(part.weight, y.shape), part.offset)
+    y = long_tables.without_offset(part, likelihood)
     return scaling.fit_targets(y[~np.isnan(y).all(1)].T, at_most_one(part.weight), True).scale
 
 
