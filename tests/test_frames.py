@@ -527,6 +527,17 @@ def test_long_tables(monkeypatch, tmp_path):
         named.partial_fit(file, Y)
 
 
+@pytest.mark.parametrize("scaling", [True, "quantile"])
+def test_the_levels_of_long_frames_keep_equal_distances(scaling, monkeypatch):
+    options = {"n_inducing": 5, "max_iter": 2, "batch_size": 50, "solver": "ngd", "normalize_X": scaling}
+    frame = pd.DataFrame({"x": np.arange(150.0), "letter": np.repeat(["a", "b", "c"], [100, 40, 10])})
+    short = NGDSVGPRegressor(RBF(), random_state=0, **options).fit(frame, Y)._x_scale
+    monkeypatch.setattr(rows, "WINDOW_ROWS", 100)
+    long = NGDSVGPRegressor(RBF(), random_state=0, **options).fit(frame, Y)._x_scale
+    table = np.column_stack([np.zeros(3), np.eye(3), np.zeros((3, 3))])
+    assert_allclose(long.forward(table), short.forward(table), rtol=1e-12)
+
+
 # -- sparse tables and tags -----------------------------------------------------------------
 
 

@@ -132,7 +132,7 @@ def test_the_levels_of_a_category_keep_equal_distances(rng):
     X = np.column_stack([rng.exponential(size=200), np.eye(3)[levels], np.zeros(200)])
     weight, block = np.ones(200), (1, 2, 3, 4)
     of_columns = scaling.fit_scale("X", X, weight, True)
-    found = scaling.in_blocks(of_columns, X, weight, (block,))
+    found = scaling.in_blocks(of_columns, scaling.deviations(X, weight), (block,))
     assert found.scale[0] == of_columns.scale[0]
     assert_allclose(np.ptp(found.scale[1:]), 0.0)
     assert_allclose(found.forward(X)[:, 1:].var(0).sum(), 1.0)

@@ -132,7 +132,12 @@ def is_wide(n_rows, n_columns, blocks=()):
     return n_columns - sum(len(block) - 1 for block in blocks) > n_rows
 
 
-def in_blocks(scale, table, weight, blocks):
+def deviations(table, weight):
+    """A function that returns the weighted standard deviations of some columns of ``table``."""
+    return lambda columns: _moments(table[:, columns], weight)[1]
+
+
+def in_blocks(scale, deviations, blocks):
     """The `Scale` with one divisor for the columns of each block, whose variances then sum to one.
 
     The levels of a category keep equal distances, however rare some are.
@@ -141,7 +146,7 @@ def in_blocks(scale, table, weight, blocks):
         return scale
     divisors = scale.scale.copy()
     for block in map(list, blocks):
-        divisors[block] = np.linalg.norm(_moments(table[:, block], weight)[1]) or 1.0
+        divisors[block] = np.linalg.norm(deviations(block)) or 1.0
     return scale._replace(scale=divisors)
 
 

@@ -16,7 +16,7 @@ from .._backend.rows import filled_up
 from ..kernels.tied import Tied
 from .effects import MOST, WithEffects, with_few_levels
 from .evidence import Hyperparameters
-from .scale import fit_common_scale, fit_scale, in_blocks
+from .scale import deviations, fit_common_scale, fit_scale, in_blocks
 
 # The prior's centre of the noise variance; that of a lengthscale is sqrt(D) standard deviations of its column.
 _CENTRE = 0.03
@@ -84,7 +84,7 @@ class View:
         X = table.X[:, self._order]
         weight, place = at_most_one(table.weight), np.argsort(self._order)
         self.blocks = tuple(tuple(sorted(place[list(block)].tolist())) for block in blocks)
-        scale = in_blocks(fit_scale("X", X, weight, active=True), X, weight, self.blocks)
+        scale = in_blocks(fit_scale("X", X, weight, active=True), deviations(X, weight), self.blocks)
         deviation = (fit_common_scale(scale) if in_common_unit else scale).scale
         self.width = len(deviation)
         X = with_columns_of_zeros(X)

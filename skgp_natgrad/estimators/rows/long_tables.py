@@ -13,7 +13,7 @@ import numpy as np
 from ... import svgp
 from ..._backend import memory
 from ..._backend import rows as _rows
-from ...choose.scale import Moments, Scale, scale_from, snapped, spans_between
+from ...choose.scale import Moments, Scale, in_blocks, scale_from, snapped, spans_between
 from ...likelihoods import Likelihood
 from . import inputs
 
@@ -73,7 +73,7 @@ def check_targets(likelihood, table):
 # -- the scale -------------------------------------------------------------------------------
 
 
-def scales(table, spans, scales_X, likelihood, normalize_y):
+def scales(table, spans, scales_X, likelihood, normalize_y, blocks):
     """The `Scale` of X, which does nothing unless ``scales_X``, and that of y, from all rows."""
     extremes, heaviest = table.extremes, table.facts.heaviest
     ends = extremes.y.T if not table.has_offset else _ends_without_offset(table, likelihood)
@@ -88,6 +88,7 @@ def scales(table, spans, scales_X, likelihood, normalize_y):
     x, y = Scale(np.zeros(n_columns), np.ones(n_columns), spans), Scale(np.zeros(n_targets), np.ones(n_targets))
     if scales_X:
         x = scale_from("X", *of_X.result, np.abs(extremes.X).max(), heaviest, spans)
+        x = in_blocks(x, of_X.result[1].__getitem__, blocks)
     if normalize_y:
         y = scale_from("y", *of_y.result, np.abs(ends).max(), heaviest)
         y = y._replace(scale=np.ones(n_targets), spans=None) if isinstance(normalize_y, str) else y

@@ -60,14 +60,14 @@ def scales_of(table, spans, normalize_X, likelihood, normalize_y, choice, by_par
     `Plan`.
     """
     affine = normalize_X != "quantile"
+    active = bool(normalize_X) and (affine or bool(blocks))
     if isinstance(table, LongTable):
-        x, y = long_tables.scales(table, spans, affine and bool(normalize_X), likelihood, normalize_y)
+        x, y = long_tables.scales(table, spans, active, likelihood, normalize_y, blocks)
     else:
         weight = at_most_one(table.weight)
         y = scaling.fit_targets(long_tables.without_offset(table, likelihood).T, weight, normalize_y)
-        active = bool(normalize_X) and (affine or bool(blocks))
         x = scaling.fit_scale("X", table.X, weight, active, spans)
-        x = scaling.in_blocks(x, table.X, weight, blocks) if active else x
+        x = scaling.in_blocks(x, scaling.deviations(table.X, weight), blocks) if active else x
     if by_parts:
         ends = table.extremes.y if isinstance(table, LongTable) else table.y
         y = y._replace(scale=np.where(np.nanmax(ends, axis=1) > np.nanmin(ends, axis=1), y.scale, 1.0))
