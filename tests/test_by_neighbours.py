@@ -401,23 +401,49 @@ def test_a_kernel_of_labels_keeps_hyperparameters_that_training_would_spoil(rng,
     start = start_of(view, matern52, 0.5, 0.1)[0]
     candidates = [(0, view, refinement.Candidate(matern52, np.inf, (evidence.Best(start, 0.0),), 0.0))]
     spoilt = start._replace(noise=np.log(100.0))
-    monkeypatch.setattr(dense, "_trained", lambda *_: spoilt)
+    for way in ("_trained", "_of_evidence"):
+        monkeypatch.setattr(dense, way, lambda *_: spoilt)
     with device.computation("cpu"):
-        found = dense.best_kernels([view], candidates, rows, 80, True, lambda view: [])[0]
+        found = dense.best_kernels([view], candidates, rows, 80, True)[0]
         judges = neighbours.Judges.of(X, rows.outside(80))
         worse = neighbours.verdict(spoilt, view.table, judges, 100).densities.mean()
     assert found.noise == pytest.approx(0.1)
     assert found.density > worse
 
 
-@pytest.mark.parametrize(("gain", "is_offered"), [(0.05, True), (0.01, False), (-0.05, False)])
-def test_an_untrained_kernel_of_labels_is_offered_if_it_is_clearly_better(rng, gain, is_offered):
-    """The gain of 400 labels has a standard error of a hundredth."""
-    labels, noise = rng.normal(size=400), rng.normal(size=400)
-    noise *= 0.2 / noise.std()
-    densities = [Densities(each, *np.ones((2, 400))) for each in (labels, labels + noise - noise.mean() + gain)]
-    trained, untrained = (dense.Tried(0, None, None, each) for each in densities)
-    assert dense._with_untrained([trained], untrained) == ([untrained, trained] if is_offered else [trained])
+@pytest.mark.parametrize("best", [(0.25, 0.125), (0.125, 0.25)])
+def test_labels_have_the_best_kernel_of_each_form_under_one_scaling(rng, monkeypatch, best):
+    """Trained or not; the scaling is that of the kernel that predicts best before training."""
+    view = view_of(rng, 300, 1)
+    rows = Shuffled(*in_random_order(view.table, np.random.RandomState(0)))
+    # The noise tells scaling and kernel: here its logarithm is the density that judges find.
+    starts = {(0, matern52): -1.0, (0, matern12): -3.0, (1, matern52): -2.0, (1, matern12): -0.5}
+
+    def judged(table, hyperparameters, judges, n_neighbours):
+        density = np.full(4, hyperparameters.noise)
+        return Densities(density, *np.ones((2, 4))), np.zeros(1)
+
+    def candidate(make, noise):
+        start = start_of(view, make)[0]._replace(noise=np.array(noise))
+        return refinement.Candidate(make, np.inf, (evidence.Best(start, 0.0),), 0.0)
+
+    def changed_by(gains):
+        def way(_, candidate, rows):
+            start = candidate.best[0].hyperparameters
+            return start._replace(noise=start.noise + gains[candidate.make])
+
+        return way
+
+    # One way on helps one kernel, the other way nearly as much; both spoil the other kernel.
+    monkeypatch.setattr(dense, "verdict_by_neighbours", judged)
+    monkeypatch.setattr(dense, "_trained", changed_by({matern52: best[0], matern12: -5.0}))
+    monkeypatch.setattr(dense, "_of_evidence", changed_by({matern52: best[1], matern12: -4.0}))
+    monkeypatch.setattr(dense, "_FEWEST_JUDGES", 100)
+    candidates = [(index, view, candidate(make, noise)) for (index, make), noise in starts.items()]
+    with device.computation("cpu"):
+        found = dense.best_kernels([view, view], candidates, rows, 80, True)
+    assert [each.index for each in found] == [1, 1]
+    assert [np.log(each.noise) for each in found] == pytest.approx([-0.5, -1.75])
 
 
 @pytest.mark.parametrize("spoils", [False, True])
@@ -453,7 +479,7 @@ def test_each_kernel_of_measurements_goes_on_in_both_ways(rng, monkeypatch, spoi
         monkeypatch.setattr(dense, name, value)
     candidates = [candidate(*each) for each in ((0, matern52), (1, matern52), (0, matern12), (1, matern12))]
     with device.computation("cpu"):
-        dense.best_kernels([view, view], candidates, rows, 80, False, lambda view: [])
+        dense.best_kernels([view, view], candidates, rows, 80, False)
     ways = itertools.product(("neighbours", "evidence"), (matern52, matern12), [0 if spoils else 1])
     assert sorted(went, key=str) == sorted(ways, key=str)
 
@@ -479,7 +505,7 @@ def test_few_rows_train_the_best_of_each_form(rng, monkeypatch):
         monkeypatch.setattr(dense, name, value)
     candidates = [candidate(make, each) for make in noises for each in noises[make]]
     with device.computation("cpu"):
-        dense.best_kernels([view], candidates, rows, 80, False, lambda view: [])
+        dense.best_kernels([view], candidates, rows, 80, False)
     for make in noises:
         found = sorted(noise for each, noise in trained_at if each is make)
         np.testing.assert_allclose(found, noises[make][: dense._TRAINED])
@@ -596,7 +622,7 @@ def test_weights_tell_what_is_more_and_not_how_much_there_is(rng, monkeypatch, o
             view, rows = View(table), Shuffled(*in_random_order(table, np.random.RandomState(0)))
             start = start_of(view, matern52, 0.5)[0]
             candidates = [(0, view, refinement.Candidate(matern52, np.inf, (evidence.Best(start, 0.0),), 0.0))]
-            found.append(dense.best_kernels([view], candidates, rows, 80, of_labels, lambda view: [])[0])
+            found.append(dense.best_kernels([view], candidates, rows, 80, of_labels)[0])
     np.testing.assert_allclose(found[0].kernel.theta, found[1].kernel.theta, atol=1e-6)
     assert found[0].density == pytest.approx(found[1].density, abs=1e-6)
 

@@ -1,19 +1,16 @@
-"""Hyperparameters of rare classes: rows of them have a larger part in the evidence where that predicts better."""
+"""Hyperparameters of rare classes: rows of them have a larger part among those that tell hyperparameters."""
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.metrics import log_loss
 
-from skgp_natgrad import NGDSVGPClassifier, svgp
-from skgp_natgrad.choose import dense, refinement, search, targets, view
+from skgp_natgrad import NGDSVGPClassifier
+from skgp_natgrad.choose import dense
 from skgp_natgrad.choose.splits import Shuffled, in_random_order
-from skgp_natgrad.likelihoods import Softmax
-from skgp_natgrad.solve import held_out_labels
-from skgp_natgrad.start import choice, kernel_of_labels
 from skgp_natgrad.training.batches import Table
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -63,54 +60,32 @@ def test_all_rows_are_all_rows(rng):
     np.testing.assert_array_equal(drawn(table, rng, 67).y.sum(1), np.bincount(labels))
 
 
-@pytest.mark.parametrize(("counts", "expected"), [((500, 500), 1.0), ((900, 100), 2.5)])
-def test_the_gain_is_that_of_the_parts(rng, counts, expected):
-    table, _ = table_of(rng, counts)
-    found = Shuffled(*in_random_order(table, np.random.RandomState(0))).gain_of_rarest(table)
-    assert found == pytest.approx(expected, rel=1e-12)
+def test_rows_at_the_X_of_some_come_last(rng):
+    table, labels = table_of(rng, (300, 30), copies=2)
+    shuffled = Shuffled(*in_random_order(table, np.random.RandomState(0)))
+    # Of each pair of copies one; those that are frequent and rare.
+    without = np.concatenate([np.flatnonzero(labels == 0)[:200:2], np.flatnonzero(labels == 1)[:20:2]])
+    some = shuffled.evenly(table, 200, without)
+    assert len(np.unique(some)) == 400
+    assert not np.any(np.isin(table.X[some, 0], table.X[without, 0]))
+    # All that are left of the rare ones, whose part would be a fourth.
+    assert np.count_nonzero(labels[some] == 1) == 40
+    assert len(shuffled.evenly(table, 250, without)) == 500
 
 
-def with_a_rare_class(rng, n_rows):
-    """Two of many columns decide, beyond thresholds that few rows exceed."""
-    X = rng.normal(size=(n_rows, 20))
-    return X, np.where(X[:, 0] > 2.0, 1, np.where((X[:, 1] < -1.5) & (X[:, 2] > 0.0), 2, 0))
-
-
-@pytest.mark.slow
-def test_kernels_are_offered_a_second_time(rng, monkeypatch):
-    """In a table that is dense."""
-    monkeypatch.setattr(dense, "MOST_BY_EVIDENCE", 1000)
-    X, y = with_a_rare_class(rng, 2500)
-    likelihood = Softmax().prepare(y[None].astype(float), 3)
-    table = targets.regressed(Table(X, y[None].astype(float), np.ones(len(X))), 3, likelihood)
-    options = {"noises": view.NOISE_BOUNDS_OF_LABELS, "of_labels": True, "by_neighbours": True}
-    found = search.best_kernels([table], np.random.RandomState(0), 2, **options)
-    assert [each.evenly for each in found] == [False, True]
-    assert type(found[1].kernel) is type(found[0].kernel)
-    # Of labels that are all about as frequent each has its part.
-    balanced = table._replace(y=np.eye(3)[np.arange(2500) % 3].T)
-    assert not any(each.evenly for each in search.best_kernels([balanced], np.random.RandomState(0), 2, **options))
-
-
-@pytest.mark.parametrize(("gain", "is_taken"), [(0.05, True), (0.001, False), (-0.05, False)])
-def test_it_is_taken_where_other_labels_say_so(rng, monkeypatch, gain, is_taken):
-    monkeypatch.setattr(dense, "MOST_BY_EVIDENCE", 200)
-    X, y = with_a_rare_class(rng, 300)
-    table = Table(X, y[None].astype(float), np.ones(len(X)))
-    usual, even = ConstantKernel(2.0) * RBF(1.0), ConstantKernel(3.0) * RBF(2.0)
-    densities, noise = rng.normal(-0.5, 0.2, size=200), rng.normal(0.0, 0.1, size=200)
-    of_labels = densities, densities + gain + noise - noise.mean()
-    found = [refinement.Found(usual, 0.1, 0.0), refinement.Found(even, 0.1, 0.0, evenly=True)]
-    each_of = [held_out_labels.Densities(labels, *np.ones((2, 200))) for labels in of_labels]
-    found = [each._replace(by_neighbours=labels) for each, labels in zip(found, each_of, strict=True)]
-    monkeypatch.setattr(search, "best_kernels", lambda *_, **__: found)
-    monkeypatch.setattr(kernel_of_labels, "at_best_scale", lambda plan, *_: kernel_of_labels.Tried(plan, None))
-    # So few labels beside those of two classes would be averaged over.
-    monkeypatch.setattr(choice.few_labels, "suits", lambda *_: False)
-    settings = svgp.Settings(algorithm=svgp.Algorithm(solver="evidence"))
-    plan = svgp.Plan(None, Softmax().prepare(table.y, 3), 3, settings=settings)
-    _, chosen = choice.choose_kernel(plan, [table], np.random.RandomState(0))
-    assert (chosen.kernels[0].k2.length_scale == 2.0) == is_taken
+def test_rare_labels_have_more_of_the_evidence_by_which_kernels_go_on(rng, monkeypatch):
+    """None of its rows is a judge."""
+    table, labels = table_of(rng)
+    rows, found = Shuffled(*in_random_order(table, np.random.RandomState(0))), []
+    monkeypatch.setattr(dense, "_of_evidence", lambda view, candidate, rows: found.append(rows))
+    contest = dense._Contest(table.X, rows, 1000, 2, True)
+    contest._on_evidence(dense.Tried(0, SimpleNamespace(table=table), None))
+    place = {tuple(x): position for position, x in enumerate(table.X)}
+    some = np.array([place[tuple(x)] for x in found[0].X])
+    assert len(np.unique(some)) == 1000
+    assert not np.intersect1d(some, contest.judges.index).size
+    # A random part has a fiftieth of the rarest, some of which judge.
+    assert np.count_nonzero(labels[some] == 2) > 40
 
 
 @pytest.mark.slow
@@ -125,8 +100,8 @@ def test_a_rare_class_is_predicted_better_with_them(monkeypatch):
         order = np.random.default_rng(0).permutation(len(data["y"]))
         X, y = data["X"][order].astype(float), data["y"][order]
     losses = []
-    for drawn in (Shuffled.evenly_merged, Shuffled.merged):
-        monkeypatch.setattr(Shuffled, "evenly_merged", drawn)
+    for drawn in (Shuffled.evenly, lambda self, table, n_groups, without: np.setdiff1d(self.first(n_groups), without)):
+        monkeypatch.setattr(Shuffled, "evenly", drawn)
         model = NGDSVGPClassifier(random_state=0).fit(X[720:], y[720:])
         losses.append(log_loss(y[:720], model.predict_proba(X[:720])))
     assert losses[0] < losses[1] < 0.04

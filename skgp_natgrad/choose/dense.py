@@ -2,8 +2,9 @@
 
 Every kernel starts, under every scaling of X, at the maximum of the evidence of some hundred rows. It is judged by
 other rows predicted from their neighbours, before and after training by the density of rows given their nearest among
-all rows; of measurements the best of each form are trained, of labels all. The best go on: by more rows, or by the
-evidence of a thousand. The judges choose kernel, scaling and hyperparameters together, without a solution on many rows.
+all rows. The judges choose kernel, scaling and hyperparameters together, without a solution on many rows: of
+measurements the best of each form are trained by few rows, and go on by more, or by the evidence of a thousand; of
+labels each kernel goes on in both ways, under the best scaling, the evidence with more rows of rare labels.
 
 A given kernel is trained in the same way from the maximum of the evidence, at which it stays if judges prefer it there.
 """
@@ -11,6 +12,7 @@ A given kernel is trained in the same way from the maximum of the evidence, at w
 from __future__ import annotations
 
 import copy
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -19,22 +21,23 @@ from .._backend import threads
 from .._backend.flat import flat
 from .._backend.repeated import at_most_one, in_rows
 from . import by_neighbours, evidence, neighbours
-from .candidates import form, matern52
+from .candidates import form
 from .refinement import Ahead, Candidate, Found, verdict_by_neighbours
+from .splits import merged
+from .targets import standardised
 from .view import View
 
 # This search is for more different rows than these: among 6000 the rows of the evidence are about as dense as in the
 # table.
 MOST_BY_EVIDENCE = 6000
-# Rows that train kernels first, then the best for measurements, and the best for labels; and neighbours of each row.
+# Rows that train kernels of measurements first, then the best of them; those of labels; and neighbours of each row.
 _TRAINING_ROWS, _MORE_ROWS, _MORE_LABELS, _NEIGHBOURS_OF_TRAINING = 400, 1000, 2000, 40
 # Fewest rows that train a kernel; most numbers in them, if columns are many; fewest judges of labels.
 _FEWEST_ROWS, _NUMBERS, _FEWEST_JUDGES = 200, 64_000, 1000
-# Kernels of a form that few rows train, of measurements; those that are trained further, of labels; and neighbours from
-# which judges are predicted.
-_TRAINED, _BEST_OF_LABELS, _NEIGHBOURS_OF_JUDGES = 2, 3, 100
-# Standard errors by which a kernel of labels must be better untrained than the best that is trained, and a given one
-# trained than untrained; and by which a kernel must be worse at the evidence of more rows to be left (`search`).
+# Kernels of a form that few rows train, of measurements; and neighbours from which judges are predicted.
+_TRAINED, _NEIGHBOURS_OF_JUDGES = 2, 100
+# Standard errors by which a given kernel must be better trained than untrained; and by which a kernel must be worse at
+# the evidence of more rows to be left (`search`).
 SURE = 2.0
 # Kernels of measurements are ranked by few judges. All compare the best, with more neighbours, since a hundred are too
 # few for smooth functions: by few judges, protein's best two kernels differ by hardly more than a standard error.
@@ -70,8 +73,8 @@ class Tried(NamedTuple):
         return Ahead(self.densities.mean - other.densities.mean, kernel)
 
 
-def best_kernels(views, candidates, rows, n_evidence, of_labels, evenly):
-    """The best of some kernels, each under a scaling of X, judged by predictions from neighbours.
+def best_kernels(views, candidates, rows, n_evidence, of_labels):
+    """The best of some kernels, or of each form, under a scaling of X, judged by predictions from neighbours.
 
     Parameters
     ----------
@@ -83,22 +86,20 @@ def best_kernels(views, candidates, rows, n_evidence, of_labels, evenly):
     n_evidence : int
         Rows of the final evidence; none of them is a judge.
     of_labels : bool
-    evenly : callable
-        Called with a view; returns further samples of rows, and the best kernel is also fitted to their evidence.
 
     Returns
     -------
     found : list of Found
-        The best kernel, then the same with hyperparameters from each further sample; all with the judges' densities.
+        The best kernel; for labels the best of each form under one scaling, with the judges' densities.
     """
     of_view = {id(view): view for view in [views[0], *(view for _, view, _ in candidates)]}
     of_view = {key: weighted(view, of_labels) for key, view in of_view.items()}
     candidates = [(index, of_view[id(view)], each) for index, view, each in candidates]
     contest = _Contest(views[0].table.X, rows, n_evidence, views[0].width, of_labels)
-    best, *rest = (contest.best_for_labels if of_labels else contest.best_for_measurements)(candidates)
-    others = [_of_evidence(best.view, best.candidate, sample) for sample in evenly(best.view)]
-    others = [_found(contest.judged(*best[:3], each)) for each in others]
-    return [_found(best, *rest[:1]), *(each._replace(evenly=True) for each in others)]
+    if of_labels:
+        return list(map(_found, contest.best_for_labels(candidates)))
+    best, *rest = contest.best_for_measurements(candidates)
+    return [_found(best, *rest[:1])]
 
 
 class _Training(NamedTuple):
@@ -133,17 +134,22 @@ class _Contest:
     """
 
     def __init__(self, X, rows, n_evidence, width, of_labels):
-        self._rows, self._n_evidence = rows, n_evidence
+        self._rows, self._n_evidence, self._of_labels = rows, n_evidence, of_labels
         self.judges, self._few, self._more = _Training.of(X, rows, n_evidence, width, of_labels)
         self._ranking = self.judges if of_labels else _some(self.judges)
 
     def best_for_labels(self, candidates):
-        """The best of all (int, View, Candidate) first; the evidence of labels is that of a regression, so not used."""
-        after = _best_first(threads.for_each(self._after_training, candidates))
+        """The best of each form, of (int, View, Candidate), under the scaling of the best one; see `dense`."""
         before = _best_first(threads.for_each(self._before_training, candidates))
-        kept = _with_untrained(_with_smooth(after, _BEST_OF_LABELS), before[0])
-        more = threads.for_each(lambda each: self.judged(*each[:3], self._on_more_rows(each)), kept)
-        return _best_first([*more, *kept])
+        before = [each for each in before if each.index == before[0].index]
+        both = self._on_more_rows, self._on_evidence
+        after = threads.for_each(
+            lambda pair: self.judged(*pair[0][:3], pair[1](pair[0])), list(itertools.product(before, both))
+        )
+        of_form = {}
+        for each in _best_first([*before, *after]):
+            of_form.setdefault(form(each.candidate.make), each)
+        return list(of_form.values())
 
     def best_for_measurements(self, candidates):
         """The best of all (int, View, Candidate) first, after two rounds.
@@ -179,7 +185,12 @@ class _Contest:
         return _trained(*tried[1:3], self._more)
 
     def _on_evidence(self, tried):
-        return _of_evidence(*tried[1:3], self._rows.merged(tried.view.table, self._n_evidence))
+        table, n_rows = tried.view.table, self._n_evidence
+        if self._of_labels:
+            rows = standardised(merged(table.rows(self._rows.evenly(table, n_rows, self.judges.index))))
+        else:
+            rows = self._rows.merged(table, n_rows)
+        return _of_evidence(*tried[1:3], rows)
 
 
 def trained(start, bounds, table, rows, n_evidence, of_labels, others=None):
@@ -231,14 +242,6 @@ def _with_weights(table, of_labels):
     return table._replace(weight=(in_rows if of_labels else at_most_one)(table.weight))
 
 
-def _with_smooth(ranked, n_best):
-    """The best kernels and a smooth one: with little noise, a hundred neighbours favour rough kernels."""
-    best = ranked[:n_best]
-    if any(each.candidate.make is matern52 for each in best):
-        return best
-    return [*best, *(each for each in ranked if each.candidate.make is matern52)][: n_best + 1]
-
-
 def _some(judges):
     """Fewer judges, evenly spaced among all."""
     return judges._replace(index=judges.index[:: -(-len(judges.index) // _FEW_JUDGES)])
@@ -261,14 +264,6 @@ def _without_gross_errors(tried):
 
 def _best_first(tried):
     return sorted(tried, key=lambda each: -each.densities.mean)
-
-
-def _with_untrained(kept, untrained):
-    """The best kernels; before them one as it was before it was trained, if all are clearly worse.
-
-    Where nearly all labels are predicted, those that train say little.
-    """
-    return [untrained, *kept] if untrained.densities.are_larger_than(kept[0].densities, SURE) else kept
 
 
 def _trained(view, candidate, judges):

@@ -69,11 +69,9 @@ class Found(NamedTuple):
     noise : float
         The noise variance, as a share of the targets' variance.
     density : float
-        Mean log predictive density of rows to which it was not fitted; with ``evenly``, of some to which it was.
+        Mean log predictive density of rows; they have not trained it, unless they are among those of rare labels.
     index : int
         Position of the scaling of X.
-    evenly : bool
-        Whether rows of rare labels had a larger share in the fit of the hyperparameters than in the table.
     by_neighbours : Densities, optional
         Of some targets, predicted from their neighbours.
     held_out : Densities, optional
@@ -86,7 +84,6 @@ class Found(NamedTuple):
     noise: float
     density: float
     index: int = 0
-    evenly: bool = False
     by_neighbours: Densities | None = None
     held_out: Densities | None = None
     ahead: Ahead | None = None

@@ -23,7 +23,6 @@ from .candidates import COLUMNS, OF_DENSE, OF_MEASUREMENTS, matern52, seasonal
 from .refinement import Candidate, on_other_splits, raced, refined
 from .scale import MANY_COLUMNS
 from .splits import FEWEST_OUTSIDE, Shuffled, in_order, in_random_order, splits
-from .targets import standardised
 from .view import FEW_COLUMNS, NEARLY_NOISE, NOISE_BOUNDS, starts_of
 from .wide import WideView, viewed
 
@@ -38,8 +37,6 @@ _LEAST_GAIN = 0.02
 # If none does, the shortest lengthscale, as a multiple of sqrt(D) standard deviations: under shorter ones every row
 # explains itself.
 _SMOOTH_LENGTH = 1.0
-# Evenly drawn rows are tried if they raise the share of the rarest label by more than this factor.
-_MUCH_MORE = 2.0
 # Functions that take a `View` and return further kernels that its targets suggest.
 _FURTHER = (seasonal,)
 
@@ -95,7 +92,7 @@ def best_kernels(
     noises : pair of floats, default=NOISE_BOUNDS
         Bounds of the noise variance, as shares of the targets' variance.
     of_labels : bool, default=False
-        Whether targets are labels of a dense table. If some are rare, the best kernel is also fitted to an even sample.
+        Whether targets are labels of a dense table.
     in_common_unit : sequence of bool, optional
         Whether the columns of each table have one unit, so that they begin with one lengthscale.
     by_neighbours : bool, default=False
@@ -111,7 +108,7 @@ def best_kernels(
     Returns
     -------
     found : list of Found
-        The kernels with the largest densities, best first; then the first, fitted ``evenly``.
+        The kernels with the largest densities, best first. For labels of a dense table: see `dense.best_kernels`.
     """
     rows = Shuffled(*in_random_order(tables[0], random_state))
     is_dense = by_neighbours and rows.n_groups > dense.MOST_BY_EVIDENCE
@@ -124,7 +121,7 @@ def best_kernels(
     turns = compares and effort.predicts and not (of_labels or tables[0].per_target or rows.is_small(n_rows))
     found = _candidates(views, firsts, rows, n_rows, effort, makes_of(views[0], makes), turns)
     if is_dense:
-        return _of_dense(views, rows, found, of_labels)
+        return dense.best_kernels(views, found, rows, evidence.ROWS, of_labels)
     if not compares:
         found = [each for each in found if each[-1].make is not matern52] or found
     ranked = sorted(found, key=lambda each: -each[-1].density)
@@ -228,17 +225,6 @@ def starts_in(view, first, makes, effort):
 def _others(view, makes, effort):
     """The kernels after the first one that suit a view, if any function can be predicted."""
     return [make for make in makes[1:] if _suits(make, view.n_columns)] if effort.predicts else []
-
-
-def _of_dense(views, rows, candidates, of_labels):
-    """The result of `best_kernels` by `dense`."""
-
-    def evenly(view):
-        if not of_labels or rows.gain_of_rarest(view.table) <= _MUCH_MORE:
-            return []
-        return [standardised(rows.evenly_merged(view.table, evidence.ROWS))]
-
-    return dense.best_kernels(views, candidates, rows, evidence.ROWS, of_labels, evenly)
 
 
 def _further(view, parts, first):

@@ -78,30 +78,26 @@ class Shuffled(NamedTuple):
         """Positions of held-out rows, after the first ones, at most `_OUTSIDE`."""
         return _some(self.order[len(self.first(n_groups)) :])
 
-    def evenly_merged(self, table, n_groups):
-        """As many rows as in `merged`, with a larger share of rare targets and a smaller one of frequent targets.
+    def evenly(self, table, n_groups, without=()):
+        """Positions of rows with so many different X, more of rare targets and fewer of frequent ones.
 
-        The share of a target is in proportion to the root of its share in the table, as far as it has rows.
+        The share of a target is in proportion to the root of its share in the table, as far as it has rows. Rows at the
+        X of those ``without`` come last.
         """
-        first, kind, counts = self._kinds(table)
+        starts = np.concatenate([[0], self.ends[:-1]])
+        first = self.order[starts]
+        _, kind, counts = np.unique(table.y[:, first], axis=1, return_inverse=True, return_counts=True)
         # The order is random: its positions serve as the uniform numbers of Efraimidis and Spirakis (2006).
         exponential = -np.log1p(-(np.arange(len(first)) + 0.5) / len(first))
-        keys = exponential * np.sqrt(counts)[kind]
+        keys = exponential * np.sqrt(counts)[np.ravel(kind)]
+        keys[np.logical_or.reduceat(np.isin(self.order, without), starts)] = np.inf
         chosen = np.zeros(len(first), dtype=bool)
-        chosen[np.argsort(keys)[:n_groups]] = True
-        return merged(table.rows(np.sort(self.order[np.repeat(chosen, np.diff(self.ends, prepend=0))])))
+        chosen[np.argsort(keys, kind="stable")[:n_groups]] = True
+        return np.sort(self.order[np.repeat(chosen, np.diff(self.ends, prepend=0))])
 
-    def gain_of_rarest(self, table):
-        """The factor by which `evenly_merged`, with few rows, raises the share of the rarest target."""
-        counts = self._kinds(table)[2]
-        root = np.sqrt(counts)
-        return root[np.argmin(counts)] / root.sum() * counts.sum() / counts.min()
-
-    def _kinds(self, table):
-        """The first row of each X, its target as a number, and how often each target occurs there."""
-        first = self.order[np.concatenate([[0], self.ends[:-1]])]
-        _, kind, counts = np.unique(table.y[:, first], axis=1, return_inverse=True, return_counts=True)
-        return first, np.ravel(kind), counts
+    def evenly_merged(self, table, n_groups):
+        """As many rows as in `merged`, drawn by `evenly`."""
+        return merged(table.rows(self.evenly(table, n_groups)))
 
     def folds(self, X):
         """A mask over the random order for each fold of a small table; rows of equal X are in one fold."""

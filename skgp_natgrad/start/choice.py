@@ -137,7 +137,7 @@ def choose_kernel(plan, tables, random_state, in_common_unit=None):
         better = few_rows.better(plan, plain, found[0], tables[index])
         return (0, plain.plan) if better is None else (index, better)
     if route.compares_labels:
-        return index, _of_classes(plan, found, tables[index], random_state)
+        return index, kernel_of_labels.judged_by_neighbours(plan, found, tables[index], random_state)
     return _leading_of(plan, found, tables, random_state)
 
 
@@ -157,23 +157,6 @@ def _leading_of(plan, found, tables, random_state):
     seed = random_state.randint(np.iinfo(np.int32).max)
     densities = [_density(each, tables[at.index], seed) for each, at in zip(plans, found, strict=True)]
     return found[int(np.argmax(densities))].index, leading(densities, plans)
-
-
-def _of_classes(plan, found, table, random_state):
-    """The plan with the kernel among ``found`` that predicts labels best from neighbours, at its best scale."""
-    seed = random_state.randint(np.iinfo(np.int32).max)
-    best = targets.started(plan, found[_best_of_labels(found)], table)
-    return kernel_of_labels.at_best_scale(best, table, seed).plan
-
-
-def _best_of_labels(found):
-    """Position of the kernel of largest density; one found ``evenly`` must be ahead by a standard error."""
-    densities = [each.by_neighbours for each in found]
-    best = max((i for i, each in enumerate(found) if not each.evenly), key=lambda i: densities[i].mean)
-    for i, each in enumerate(found):
-        if each.evenly and densities[i].are_larger_than(densities[best]):
-            best = i
-    return best
 
 
 def _density(plan, table, seed):

@@ -2,9 +2,10 @@
 
 No kernel suits the labels of all tables, and some hundred labels hardly tell which one suits those of this table. So
 none is chosen. Each kernel has the hyperparameters that maximise the evidence of a regression of the labels, and its
-solution under the likelihood predicts labels that were held out. Its share of the variance is its weight in the mixture
-of these predictions that is the most probable one (stacking, Breiman 1996; here of one Gaussian process, whose solution
-and predictions cost no more than those of one kernel).
+solution under the likelihood predicts labels that were held out; in a dense table neighbours train it, and predict
+(`dense`). Its share of the variance is its weight in the mixture of these predictions that is the most probable one
+(stacking, Breiman 1996; here of one Gaussian process, whose solution and predictions cost little more than those of one
+kernel).
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ _ROWS, HELD_OUT, _POINTS = 4000, 0.45, 800
 _TIE = 0.3
 # Labels that tell equal shares beforehand: few labels give kernels about equal shares.
 _EQUAL = 5.0
+# The least share of a kernel in a dense table: there it costs time, and spoils labels that others nearly all predict.
+_LEAST_SHARE = 0.1
 # The hyperparameter of a constant, and its bounds.
 _CONSTANT = "constant_value", "constant_value_bounds"
 # The share of kernels without one; and iterations, by far enough, that find the shares.
@@ -137,6 +140,17 @@ def summed(plan, tables, random_state, in_common_unit=None):
     share = shares(densities)
     plan = tried(index, _sum_of(found, share, X), searches=True).plan
     return index, plan if len(found) == 1 else plan._replace(ahead=Shares(tuple(found), tuple(map(float, share))))
+
+
+def judged_by_neighbours(plan, found, table, random_state):
+    """The plan with the sum of some kernels, each a `Found` whose judges are labels, at its best scale."""
+    seed = random_state.randint(np.iinfo(np.int32).max)
+    share = shares([each.by_neighbours for each in found])
+    kept = np.flatnonzero(share >= _LEAST_SHARE)
+    kernels, share = tuple(found[i].kernel for i in kept), share[kept] / share[kept].sum()
+    plan = targets.with_kernel(plan, _sum_of(kernels, share, table.X[:_POINTS]), table)
+    plan = at_best_scale(plan, table, seed).plan
+    return plan if len(found) == 1 else plan._replace(ahead=Shares(kernels, tuple(map(float, share))))
 
 
 def _best_scaling(densities):

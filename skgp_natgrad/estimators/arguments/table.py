@@ -52,13 +52,13 @@ class Model:
         None chooses one from the data, with one lengthscale per column: Matern
         5/2, or the sum of Matern 1/2, Matern 3/2, RBF and a linear function (or
         Matern 5/2 plus a linear and a periodic function, of up to three columns
-        and a y with a season). For class labels, and for few inducing points,
-        there are more: Matern 1/2, a sum of two kernels, Matern 5/2 plus a linear
-        function, or (with 2 to 64 columns)
-        :class:`~skgp_natgrad.kernels.Laplacian`. Each is at the maximum of the log
+        and a y with a season). Each is at the maximum of the log
         marginal likelihood of some hundreds of rows, or of the density of rows
         given their neighbours in a large table, and
-        compared by the density of other rows.
+        compared by the density of other rows. Class labels have a sum of Matern
+        5/2, Matern 1/2, RBF, a linear function and (with 2 to 64 columns)
+        :class:`~skgp_natgrad.kernels.Laplacian`, whose shares other labels tell;
+        with few inducing points there is one sum, of Matern 5/2 and RBF.
     objective : {"elbo", "tightened", "predictive"} or object, default="elbo"
         What training maximises. "elbo": the evidence lower bound. "tightened": a
         bound that is never looser, at the same cost, for Gaussian noise only [4]_.
