@@ -651,3 +651,22 @@ def test_infinity_is_no_level_and_a_date_names_its_column():
         NGDSVGPRegressor(categorical_features=["b"]).fit(X, X["a"])
     with pytest.raises(ValueError, match="in column 'day', whose numbers have no unit"):
         NGDSVGPRegressor().fit(X.assign(day=pd.Timestamp("2020-01-01")), X["a"])
+
+
+def test_labels_and_weights_in_files_go_with_a_long_frame_in_memory(tmp_path, monkeypatch):
+    """As arrays do; rows of a missing value are left out."""
+    monkeypatch.setattr(rows, "WINDOW_ROWS", 20)
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(48, 2)), columns=["a", "b"])
+    frame.iloc[3, 1] = np.nan
+    labels, weight = np.arange(48) % 3, rng.uniform(0.5, 1.0, 48)
+    files = []
+    for name, values in (("labels", labels), ("weight", weight)):
+        np.save(tmp_path / f"{name}.npy", values)
+        files.append(np.load(tmp_path / f"{name}.npy", mmap_mode="r"))
+    arguments = {"kernel": RBF(), "optimizer": None, "random_state": 0}
+    found = []
+    for y, of_rows in ((labels, weight), files):
+        model = NGDSVGPClassifier(**arguments).fit(frame, y, of_rows)
+        found.append(model.predict_proba(frame))
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-6)

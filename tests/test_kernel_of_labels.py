@@ -8,7 +8,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern, Product, Su
 from sklearn.metrics import log_loss
 
 from skgp_natgrad import NGDSVGPClassifier
-from skgp_natgrad.choose.candidates import OF_LABELS
+from skgp_natgrad.choose.candidates import OF_LABELS, WithSeason
 from skgp_natgrad.choose.effects import WithEffects
 from skgp_natgrad.solve.held_out_labels import Densities
 from skgp_natgrad.start import kernel_of_labels
@@ -99,6 +99,20 @@ def test_effects_of_a_category_are_one_term_of_the_sum(rng):
     assert len(terms_of(found)) == 2 + len(blocks)
     said = kernel_of_labels.Shares(tuple(kernels), tuple(share)).said(None)
     assert said.endswith(": Matern(nu=2.5) 0.20, Matern(nu=0.5) 0.80; the other terms, of categories, belong to all")
+
+
+def test_seasons_are_no_effects_of_a_category(rng):
+    """Two periods of one column stay two terms, and `summary` says them."""
+    X = np.column_stack([np.linspace(0.0, 5.0, 40), rng.normal(size=40)])
+    makes = WithSeason((0.5, 0.13), 0, 2), OF_LABELS[0]
+    kernels = [make(np.full(2, 1.5), (1e-2, 1e2)) for make in makes]
+    share = np.array([0.6, 0.4])
+    found = kernel_of_labels._sum_of(kernels, share, X)
+    expected = sum(part * each(X) / np.mean(each.diag(X)) for part, each in zip(share, kernels, strict=True))
+    np.testing.assert_allclose(found(X), expected, atol=1e-12)
+    said = kernel_of_labels.Shares(tuple(kernels), tuple(share)).said(None)
+    assert said.count("ExpSineSquared") == 2
+    assert "categories" not in said
 
 
 def test_the_summary_says_the_shares(summed):

@@ -12,7 +12,6 @@ A given kernel is trained in the same way from the maximum of the evidence, at w
 from __future__ import annotations
 
 import copy
-import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -141,15 +140,16 @@ class _Contest:
     def best_for_labels(self, candidates):
         """The best of each form, of (int, View, Candidate), under the scaling of the best one; see `dense`."""
         before = _best_first(threads.for_each(self._before_training, candidates))
-        before = [each for each in before if each.index == before[0].index]
-        both = self._on_more_rows, self._on_evidence
-        after = threads.for_each(
-            lambda pair: self.judged(*pair[0][:3], pair[1](pair[0])), list(itertools.product(before, both))
-        )
         of_form = {}
-        for each in _best_first([*before, *after]):
-            of_form.setdefault(form(each.candidate.make), each)
-        return list(of_form.values())
+        for each in before:
+            if each.index == before[0].index:
+                of_form.setdefault(form(each.candidate.make), each)
+        return _best_first(threads.for_each(self._on_the_best_way, list(of_form.values())))
+
+    def _on_the_best_way(self, before):
+        """The best of a kernel as it is, and as it goes on in both ways."""
+        ways = self._on_more_rows, self._on_evidence
+        return _best_first([before, *(self.judged(*before[:3], way(before)) for way in ways)])[0]
 
     def best_for_measurements(self, candidates):
         """The best of all (int, View, Candidate) first, after two rounds.

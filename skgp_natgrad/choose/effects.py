@@ -54,6 +54,11 @@ class WithEffects(NamedTuple):
         )
 
 
+def is_effect(kernel):
+    """Whether a kernel without its constant is the effect of a category, and not a season along a column."""
+    return isinstance(kernel, Columns) and isinstance(kernel.kernel, RBF)
+
+
 def with_few_levels(log_prior, n_levels):
     """``log_prior`` times (s^2)^(1 - 1 / G) for the variance s^2 of the effect of each category with G levels.
 

@@ -69,7 +69,7 @@ class Found(NamedTuple):
     noise : float
         The noise variance, as a share of the targets' variance.
     density : float
-        Mean log predictive density of rows; they have not trained it, unless they are among those of rare labels.
+        Mean log predictive density of rows that have not trained it.
     index : int
         Position of the scaling of X.
     by_neighbours : Densities, optional

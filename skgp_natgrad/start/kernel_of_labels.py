@@ -23,12 +23,12 @@ from .. import kernels as _kernels
 from .._backend import threads
 from ..choose import dense, evidence, search, targets
 from ..choose.candidates import OF_LABELS
+from ..choose.effects import is_effect
 from ..choose.refinement import raced, refined
 from ..choose.splits import Shuffled, in_random_order
 from ..choose.targets import standardised
 from ..choose.view import NOISE_BOUNDS_OF_LABELS
 from ..choose.wide import viewed
-from ..kernels import Columns
 from ..kernels.formula import formula
 from ..solve import class_labels
 from ..solve.held_out_labels import Densities
@@ -67,8 +67,8 @@ class Shares(NamedTuple):
         said, effects = [], False
         for kernel, share in zip(self.kernels, self.values, strict=True):
             terms = [term.k2 for term in _terms(kernel)]
-            said.append(f"{' + '.join(formula(each) for each in terms if not isinstance(each, Columns))} {share:.2f}")
-            effects = effects or any(isinstance(each, Columns) for each in terms)
+            said.append(f"{' + '.join(formula(each) for each in terms if not is_effect(each))} {share:.2f}")
+            effects = effects or any(map(is_effect, terms))
         of_all = "; the other terms, of categories, belong to all" if effects else ""
         return f"shares of the variance, in the order of the terms: {', '.join(said)}{of_all}"
 
@@ -173,7 +173,7 @@ def _sum_of(kernels, share, X):
     factors = [max(part, _NONE) / float(np.mean(each.diag(X))) for part, each in zip(share, kernels, strict=True)]
     terms, effects = [], {}
     for each in itertools.chain(*map(_terms, map(targets.multiplied, kernels, factors))):
-        if isinstance(each.k2, Columns):
+        if is_effect(each.k2):
             effects.setdefault(tuple(each.k2.columns), []).append(each)
         else:
             terms.append(each)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 
 import jax
 import numpy as np
@@ -343,10 +342,17 @@ def model_of(estimator):
 def _later(model, rows, random_state, device):
     """A function that returns the calibration: few of the models that callbacks see are used for predictions."""
 
-    @functools.cache
+    given, found = [(model, rows, random_state, device)], []
+
     def find():
-        # After an interrupt, or by another thread, the same numbers are drawn again.
-        return svgp.calibrated(model, rows, copy.deepcopy(random_state), device)[0].calibration
+        # Taken first: another thread may find it in the meantime, and lets go of the rows.
+        arguments = list(given)
+        if not found:
+            model, rows, random_state, device = arguments[0]
+            # After an interrupt, or by another thread, the same numbers are drawn again.
+            found.append(svgp.calibrated(model, rows, copy.deepcopy(random_state), device)[0].calibration)
+            given.clear()
+        return found[0]
 
     return find
 

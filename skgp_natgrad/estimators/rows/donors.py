@@ -13,6 +13,7 @@ from sklearn.base import is_classifier
 from sklearn.linear_model import RidgeCV
 
 from ..._backend.notices import Notice
+from ..._backend.rows import Rows
 from . import inputs
 
 # Rows of which a mixture is made, and rows among which they are chosen.
@@ -97,8 +98,8 @@ def of_fit(estimator, rows, sample_weight, streams, y):
     # Later rows may all lack a column that the fit has.
     lacks = (lacking(rows) if first else np.isnan(rows) & ~np.isnan(estimator._donors).all(0)).any(1)
     complete = ~lacks
-    if is_classifier(estimator) and np.shape(y) == complete.shape:
-        labels = np.asarray(y).tolist()
+    if is_classifier(estimator) and np.shape(y) == complete.shape and lacks.any():
+        labels = (y.whole() if isinstance(y, Rows) else np.asarray(y)).tolist()
         seen = {labels[i] for i in np.flatnonzero(complete & (weight > 0.0))}
         others = {labels[i]: i for i in np.flatnonzero(~complete & (weight > 0.0)) if labels[i] not in seen}
         complete[list(others.values())] = True

@@ -238,6 +238,7 @@ def of_fit(estimator, X, y, sample_weight, streams, is_long):
     if isinstance(X, Rows):
         rows = _read_by_blocks(estimator, X, y, first, *given)
     else:
+        sample_weight = sample_weight.whole() if isinstance(sample_weight, Rows) else sample_weight
         rows = _first_rows(estimator, X, y, sample_weight, *given) if first else _rows(estimator, X, y)
     rows, weight = donors.of_fit(estimator, rows, sample_weight, streams, y)
     return rows_of("X", rows) if is_long else rows, column_types(estimator, X), weight
@@ -264,7 +265,7 @@ def _first_rows(estimator, X, y, sample_weight, given, most, missing):
     if not (len(categories) or missing == "allow" or frames.is_frame(X)):
         return values
     used = slice(None)
-    if sample_weight is not None and not isinstance(sample_weight, (Rows, numbers.Number)):
+    if sample_weight is not None and not isinstance(sample_weight, numbers.Number):
         used = inputs.weights(sample_weight, values) > 0.0
     of_rows = values[used], levels[used], categories, column_names(estimator)
     estimator.encoding_ = Encoding.fitted(*of_rows, most)
