@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import config_context
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import UnsetMetadataPassedError
 from sklearn.gaussian_process.kernels import RBF, Matern
 from sklearn.linear_model import LinearRegression
@@ -14,9 +14,9 @@ from sklearn.model_selection import GroupKFold, KFold, PredefinedSplit, TimeSeri
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
-from skgp_natgrad import NGDSVGPRegressor, predictive_distribution
+from skgp_natgrad import NGDSVGPClassifier, NGDSVGPRegressor, predictive_distribution
 from skgp_natgrad.metrics import crps_scorer, interval_coverage, nlpd_scorer
-from skgp_natgrad.model_selection import CalibratedRegressorCV
+from skgp_natgrad.model_selection import CalibratedRegressorCV, _calibrated
 
 from .conftest import example
 
@@ -226,10 +226,30 @@ def test_what_cannot_be_done_is_said():
         CalibratedRegressorCV(exact(), cv=PredefinedSplit(np.full(80, -1))).fit(X, Y)
     with pytest.raises(ValueError, match="sample_weight is positive"):
         CalibratedRegressorCV(exact(), cv=[(np.arange(9, 80), np.arange(9))]).fit(X, Y, np.arange(80) > 8)
+    with pytest.raises(TypeError, match="needs a regressor, and NGDSVGPClassifier is a classifier"):
+        CalibratedRegressorCV(NGDSVGPClassifier()).fit(X, Y > 0.0)
+    # Before a fit, which may take long.
+    with pytest.raises(ValueError, match="'groups' parameter should not be None"):
+        CalibratedRegressorCV(BaseEstimator(), cv=GroupKFold(2)).fit(X, Y)
     with pytest.raises(TypeError, match="LinearRegression predicts no distribution"):
         CalibratedRegressorCV(LinearRegression()).fit(X, Y)
     flat = CalibratedRegressorCV(exact(), cv=2).fit(X, np.zeros(80))
     assert np.all(flat.predict(NEW, return_std=True)[1] > 0.0)
+
+
+def test_deviations_go_on_varying_where_the_left_out_rows_do_not_tell(rng):
+    """Errors of one deviation more than was predicted everywhere: the factor stays near one, and the rest is added."""
+    deviations = 1.0 + 0.01 * rng.normal(size=60)
+    errors = 3.0 * deviations * rng.normal(size=60)
+    factor, added, _ = _calibrated._spread(errors, deviations, np.ones(60))
+    assert 0.5 < factor < 12.0
+    assert factor + added == pytest.approx(np.mean(errors**2), rel=0.25)
+    # Where they tell, the prior has no part.
+    deviations = np.exp(rng.normal(size=2000))
+    errors = 3.0 * deviations * rng.normal(size=2000)
+    factor, added, _ = _calibrated._spread(errors, deviations, np.ones(2000))
+    assert factor == pytest.approx(9.0, rel=0.1)
+    assert added < 0.2
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 from scipy import optimize, stats
 from sklearn import get_config
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone, is_classifier
 from sklearn.model_selection import check_cv
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, get_tags, indexable
@@ -23,6 +23,8 @@ from ..metrics.predictions import predictive_distribution
 _OF_PREDICTIONS = ("offset", "alpha", "trials")
 # With three degrees of freedom the deviation is sqrt(3) = 1.7 times the scale, and still of use.
 _FEWEST_DF = 3.0
+# The prior deviation of the factor's logarithm from zero.
+_DEVIATION = 1.0
 # Bounds of the logarithms of the two parts of the variance, relative to the errors' mean square, and of the degrees of
 # freedom above the fewest.
 _BOUNDS = [(-10.0, 5.0), (-10.0, 5.0), (-10.0, 7.0)]
@@ -143,12 +145,18 @@ class CalibratedRegressorCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         """
         known |= {"sample_weight": sample_weight, "groups": groups}
         of_fit, of_split = self._routed({name: value for name, value in known.items() if value is not None})
+        if is_classifier(self.estimator):
+            raise TypeError(
+                f"CalibratedRegressorCV needs a regressor, and {type(self.estimator).__name__} is a classifier; for "
+                "probabilities there is scikit-learn's CalibratedClassifierCV."
+            )
+        # What is wrong with the folds is said before a fit that may take long.
+        splits = [split for split in check_cv(self.cv, y).split(*indexable(X, y), **of_split) if len(split[1])]
+        if not splits:
+            raise ValueError(f"cv={self.cv!r} leaves out no row, so no error is seen; give a splitter that does.")
         # The estimator checks all rows, before folds are taken from them.
         fitted = clone(self.estimator).fit(X, y, **of_fit)
         X, y = indexable(X, y)
-        splits = [split for split in check_cv(self.cv, y).split(X, y, **of_split) if len(split[1])]
-        if not splits:
-            raise ValueError(f"cv={self.cv!r} leaves out no row, so no error is seen; give a splitter that does.")
         run = Parallel(self.n_jobs, prefer="threads")
         folds = run(delayed(_left_out)(self.estimator, X, y, of_fit, *split) for split in splits)
         errors, deviations, weights = (np.concatenate(each) for each in zip(*folds, strict=True))
@@ -293,7 +301,7 @@ def _spread(errors, deviations, weights):
             "cv leaves out no row whose target is known and whose sample_weight is positive, so no error is seen; give "
             "a splitter that does."
         )
-    mean_square = np.average(squares, weights=weights)
+    mean_square, count = np.average(squares, weights=weights), len(weights)
     if not mean_square > 0.0:
         return 1.0, 0.0, np.inf
     unit = mean_square / np.average(variances, weights=weights)
@@ -305,7 +313,9 @@ def _spread(errors, deviations, weights):
     def loss(x):
         factor, added, df = parts(x)
         scale = np.sqrt((factor * variances + added) * (1.0 - 2.0 / df))
-        return -np.average(stats.t.logpdf(np.sqrt(squares) / scale, df) - np.log(scale), weights=weights)
+        fit = np.average(stats.t.logpdf(np.sqrt(squares) / scale, df) - np.log(scale), weights=weights)
+        # Where the rows do not tell the two parts apart, the deviation goes on varying as it was predicted.
+        return 0.5 * (np.log(factor) / _DEVIATION) ** 2 / count - fit
 
     found = min((optimize.minimize(loss, x, bounds=_BOUNDS) for x in _STARTS), key=lambda each: each.fun)
     factor, added, df = parts(found.x)

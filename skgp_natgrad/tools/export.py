@@ -143,7 +143,8 @@ def _check_parts(estimator):
     }
     remedies = {
         "outputs": "its outputs are correlated; fit with output_kernel='independent'",
-        "mean_function": "its mean function is an object of its own; export the rest of a fit with mean_function=None",
+        "mean_function": f"mean_function={estimator.mean_function!r} stands for an object of its own; export a fit "
+        "with mean_function=None",
         "likelihood": f"likelihood {type(estimator.likelihood_).__name__} is not among "
         f"{', '.join(each.__name__ for each in _LIKELIHOODS)}",
     }

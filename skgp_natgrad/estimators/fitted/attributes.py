@@ -156,7 +156,7 @@ def _paragraph(fit, model, result, rest):
         )
     elif algorithm.solves_mean:
         points += " (mean and noise by the mean solver 'exact' in the end)"
-    steps = plan.route.described(settings, len(result.trained.report.elbo))
+    steps = plan.route.described(plan, len(result.trained.report.elbo))
     kernels = ", ".join(map(formula, model.kernels))
     found = f"{type(plan.likelihood).__name__} likelihood; kernel {kernels} on {_scaling(scales.x)}; {points}; {steps}"
     return found + rest + _of_dispersion(model.dispersion) + (of_mean and f"; {of_mean}") + "."

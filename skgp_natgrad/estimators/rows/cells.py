@@ -17,7 +17,8 @@ from ..._backend.placement import during
 
 # By the name of the table: the remedies for a missing value, and for a value that is not a number.
 _MISSING = {
-    "X": "is not finite; leave the row out, or fill the value in (missing_inputs='allow' does so where it is missing)",
+    "X": "is not finite; leave the row out, or fill the value in (a fit with missing_inputs='allow' does so where it "
+    "is missing)",
     "y": "is not finite; leave the row out, or set missing_targets='ignore' where it was not observed",
 }
 _LEAVE_OUT = "is not finite; leave the row out"

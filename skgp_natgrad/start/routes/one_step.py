@@ -90,9 +90,9 @@ class OneStep(Steps):
         # Known variances of single rows already say how it varies.
         return self.finds_noise and plan.calibrate and not table.has_known and not table.y_is_constant
 
-    def described(self, settings, n_iter):
+    def described(self, plan, n_iter):
         steps = "one natural gradient step" if n_iter == 1 else f"{n_iter} natural gradient steps"
-        return f"hyperparameters from some rows, then {steps} on all rows"
+        return f"hyperparameters {'as given' if plan.is_pinned else 'from some rows'}, then {steps} on all rows"
 
 
 class Measurements(OneStep):
@@ -218,9 +218,10 @@ class Counts(OneStep):
         """The `Optimum`, and the same plan."""
         return newton.solve(parameters, constants, table.in_memory(), random_state), plan
 
-    def described(self, settings, n_iter):
+    def described(self, plan, n_iter):
         steps = f"{n_iter} Newton step" + "s" * (n_iter != 1)
-        return f"hyperparameters at the largest bound of some rows, then {steps} on all rows"
+        found = "as given" if plan.is_pinned else "at the largest bound of some rows"
+        return f"hyperparameters {found}, then {steps} on all rows"
 
 
 class Labels(OneStep):

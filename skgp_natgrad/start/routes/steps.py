@@ -162,8 +162,9 @@ class Steps:
         """How the mean on further points was found, as text."""
         return f"basis {algorithm.basis!r}" + (f", mean solver {algorithm.mean_solver!r}" if self.trains else "")
 
-    def described(self, settings, n_iter):
+    def described(self, plan, n_iter):
         """What the fit did, as text."""
+        settings = plan.settings
         solver, iterations = settings.algorithm.solver, f"{n_iter} iteration" + "s" * (n_iter != 1)
         if SOLVERS[solver].minimises:
             return f"{iterations} of L-BFGS"
