@@ -219,7 +219,7 @@ def test_counts_that_vary_more_than_their_rate_get_a_wide_density():
 
 @pytest.mark.parametrize(("solver", "name"), [("evidence", "Newton step"), ("ngd", "iteration")])
 def test_the_text_on_a_fit_counts_its_steps(solver, name):
-    one, two = (routes.route_of(solver, Poisson()).described(svgp.Settings(), n_iter) for n_iter in (1, 2))
+    one, two = (routes.route_of(solver, Poisson()).described(svgp.Plan(), n_iter) for n_iter in (1, 2))
     assert f"1 {name} o" in one
     assert f"2 {name}s o" in two
 

@@ -558,7 +558,7 @@ def test_bad_values_are_named_wherever_they_are(tmp_path):
         regressor().fit(X, mapped(tmp_path, "y", y))
     weight = WEIGHT.copy()
     weight[613] = -1.0
-    with pytest.raises(ValueError, match=r"sample_weight\[613\]=-1 must be at least 0"):
+    with pytest.raises(ValueError, match=r"sample_weight\[613\]=-1 is negative"):
         regressor().fit(X, Y, mapped(tmp_path, "w", weight))
     labels = np.where(np.arange(N) == 614, np.nan, X[:, 0] > 0)
     with pytest.raises(ValueError, match=r"y\[614\]=nan"):
