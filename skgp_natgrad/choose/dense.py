@@ -22,7 +22,6 @@ from .._backend.repeated import at_most_one, in_rows
 from . import by_neighbours, evidence, neighbours
 from .candidates import form
 from .refinement import Ahead, Candidate, Found, verdict_by_neighbours
-from .splits import merged
 from .targets import standardised
 from .view import View
 
@@ -187,7 +186,7 @@ class _Contest:
     def _on_evidence(self, tried):
         table, n_rows = tried.view.table, self._n_evidence
         if self._of_labels:
-            rows = standardised(merged(table.rows(self._rows.evenly(table, n_rows, self.judges.index))))
+            rows = standardised(self._rows.evenly_merged(table, n_rows, self.judges.index))
         else:
             rows = self._rows.merged(table, n_rows)
         return _of_evidence(*tried[1:3], rows)

@@ -95,9 +95,9 @@ class Shuffled(NamedTuple):
         chosen[np.argsort(keys, kind="stable")[:n_groups]] = True
         return np.sort(self.order[np.repeat(chosen, np.diff(self.ends, prepend=0))])
 
-    def evenly_merged(self, table, n_groups):
+    def evenly_merged(self, table, n_groups, without=()):
         """As many rows as in `merged`, drawn by `evenly`."""
-        return merged(table.rows(self.evenly(table, n_groups)))
+        return merged(table.rows(self.evenly(table, n_groups, without)))
 
     def folds(self, X):
         """A mask over the random order for each fold of a small table; rows of equal X are in one fold."""
