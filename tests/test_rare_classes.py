@@ -73,15 +73,12 @@ def test_rows_at_the_X_of_some_come_last(rng):
     assert len(shuffled.evenly(table, 250, without)) == 500
 
 
-def test_rare_labels_have_more_of_the_evidence_by_which_kernels_go_on(rng, monkeypatch):
+def test_rare_labels_have_more_of_the_evidence_by_which_kernels_go_on(rng):
     """None of its rows is a judge."""
     table, labels = table_of(rng)
-    rows, found = Shuffled(*in_random_order(table, np.random.RandomState(0))), []
-    monkeypatch.setattr(dense, "_of_evidence", lambda view, candidate, rows: found.append(rows))
-    contest = dense._Contest(table.X, rows, 1000, 2, True)
-    contest._on_evidence(dense.Tried(0, SimpleNamespace(table=table), None))
+    contest = dense._Contest(table.X, Shuffled(*in_random_order(table, np.random.RandomState(0))), 1000, 2, True)
     place = {tuple(x): position for position, x in enumerate(table.X)}
-    some = np.array([place[tuple(x)] for x in found[0].X])
+    some = np.array([place[tuple(x)] for x in contest._even_rows(SimpleNamespace(table=table)).X])
     assert len(np.unique(some)) == 1000
     assert not np.intersect1d(some, contest.judges.index).size
     # A random part has a fiftieth of the rarest, some of which judge.

@@ -132,7 +132,7 @@ class _Contest:
     """
 
     def __init__(self, X, rows, n_evidence, width, of_labels):
-        self._rows, self._n_evidence, self._of_labels = rows, n_evidence, of_labels
+        self._rows, self._n_evidence = rows, n_evidence
         self.judges, self._few, self._more = _Training.of(X, rows, n_evidence, width, of_labels)
         self._ranking = self.judges if of_labels else _some(self.judges)
 
@@ -143,12 +143,17 @@ class _Contest:
         for each in before:
             if each.index == before[0].index:
                 of_form.setdefault(form(each.candidate.make), each)
-        return _best_first(threads.for_each(self._on_the_best_way, list(of_form.values())))
+        even = self._even_rows(before[0].view)
 
-    def _on_the_best_way(self, before):
-        """The best of a kernel as it is, and as it goes on in both ways."""
-        ways = self._on_more_rows, self._on_evidence
-        return _best_first([before, *(self.judged(*before[:3], way(before)) for way in ways)])[0]
+        def on_the_best_way(each):
+            ways = self._on_more_rows(each), _of_evidence(*each[1:3], even)
+            return _best_first([each, *(self.judged(*each[:3], way) for way in ways)])[0]
+
+        return _best_first(threads.for_each(on_the_best_way, list(of_form.values())))
+
+    def _even_rows(self, view):
+        """Rows of the evidence of labels, none of them a judge."""
+        return standardised(self._rows.evenly_merged(view.table, self._n_evidence, self.judges.index))
 
     def best_for_measurements(self, candidates):
         """The best of all (int, View, Candidate) first, after two rounds.
@@ -184,12 +189,7 @@ class _Contest:
         return _trained(*tried[1:3], self._more)
 
     def _on_evidence(self, tried):
-        table, n_rows = tried.view.table, self._n_evidence
-        if self._of_labels:
-            rows = standardised(self._rows.evenly_merged(table, n_rows, self.judges.index))
-        else:
-            rows = self._rows.merged(table, n_rows)
-        return _of_evidence(*tried[1:3], rows)
+        return _of_evidence(*tried[1:3], self._rows.merged(tried.view.table, self._n_evidence))
 
 
 def trained(start, bounds, table, rows, n_evidence, of_labels, others=None):
