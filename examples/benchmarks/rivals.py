@@ -9,7 +9,8 @@ Tables are shuffled by numpy's default_rng(split), the first tenth is held out, 
 standardised by the rest. Contenders, each in a process of its own, with its own early stopping where that is its
 default:
 
-- ours; for class labels also with trees: with HistGradientBoosting as ``mean_function``;
+- ours; for class labels also with trees: with HistGradientBoosting as ``mean_function``; and, if they are asked for,
+  ours with one kernel given and nothing else: matern52, matern12, laplacian and "matern12 + rbf";
 - trees (scikit-learn's HistGradientBoosting), lightgbm, xgboost, xrfm and realmlp (the last two by pytabkit): in
   regression with Gaussian noise, whose variance is the mean squared error on a tenth of the training rows that is held
   out from another fit;
@@ -34,7 +35,12 @@ from defaults import halves, provenance
 # The module that is imported first, by the name of the contender; elsewhere it has that name.
 _LIBRARIES = {"ours": "skgp_natgrad", "with trees": "skgp_natgrad", "trees": "sklearn"}
 _LIBRARIES |= {"xrfm": "pytabkit", "realmlp": "pytabkit"}
+# Ours with one kernel, given, for class labels.
+_GIVEN = ("matern52", "matern12", "laplacian", "matern12 + rbf")
+_LIBRARIES |= dict.fromkeys(_GIVEN, "skgp_natgrad")
 _NAMES = ("ours", "with trees", "trees", "catboost", "ngboost", "lightgbm", "xgboost", "gpboost", "xrfm", "realmlp")
+_NAMES += _GIVEN
+_OURS = ("ours", "with trees", *_GIVEN)
 # What is shown of a record: a title, a key, and the form of the numbers.
 _REGRESSION = (("log density", "density", ".3f"), ("RMSE", "rmse", ".4f"), ("CRPS", "crps", ".4f"))
 _REGRESSION += (("coverage", "coverage", ".3f"), ("seconds", "seconds", ".1f"))
@@ -59,8 +65,9 @@ def contenders(task, args):
     for name in _NAMES:
         settings = {"contender": name, "most_seconds": args.most_seconds}
         every[name] = Contender(_LIBRARIES.get(name, name), target, settings)
-    found = chosen(every, args)
-    return {name: one for name, one in found.items() if not (task == "regression" and name == "with trees")}
+    found = chosen(every, args, _GIVEN)
+    of_labels = {"with trees", *_GIVEN}
+    return {name: one for name, one in found.items() if task != "regression" or name not in of_labels}
 
 
 def measure(dataset, split, args, results):
@@ -111,7 +118,7 @@ def show_key(records, key, form, args):
         if of_set:
             cells = [format(np.mean(each[name]), form) if len(each[name]) == n_splits else "-" for name in names]
             rows.append((dataset, str(n_splits), *cells))
-    commits = sorted({str(record["commit"]) for record in records if record["contender"] in ("ours", "with trees")})
+    commits = sorted({str(record["commit"]) for record in records if record["contender"] in _OURS})
     show(("data set", "splits", *names), rows, args.rst, [where(records), f"Commits of ours: {', '.join(commits)}"])
 
 
