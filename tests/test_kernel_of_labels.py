@@ -8,7 +8,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern, Product, Su
 from sklearn.metrics import log_loss
 
 from skgp_natgrad import NGDSVGPClassifier
-from skgp_natgrad.choose.candidates import OF_LABELS, WithSeason
+from skgp_natgrad.choose.candidates import OF_LABELS, WithSeason, matern12
 from skgp_natgrad.choose.effects import WithEffects
 from skgp_natgrad.solve.held_out_labels import Densities
 from skgp_natgrad.start import kernel_of_labels
@@ -71,7 +71,7 @@ def terms_of(kernel):
 @pytest.fixture
 def summed(rng, monkeypatch):
     """A model with three kernels and given shares."""
-    monkeypatch.setattr(kernel_of_labels, "OF_LABELS", OF_LABELS[:2] + OF_LABELS[4:])
+    monkeypatch.setattr(kernel_of_labels, "OF_LABELS", (*OF_LABELS[::2], matern12))
     monkeypatch.setattr(kernel_of_labels, "shares", lambda *_: np.array([0.25, 0.75, 0.0]))
     X = rng.normal(size=(400, 2))
     return NGDSVGPClassifier(normalize_X=True, random_state=0).fit(X, np.sin(2.0 * X[:, 0]) + X[:, 1] > 0.0), X
@@ -89,7 +89,7 @@ def test_effects_of_a_category_are_one_term_of_the_sum(rng):
     levels = [np.eye(n)[rng.integers(0, n, 40)] for n in (3, 2)]
     X = np.column_stack([rng.normal(size=(40, 2)), *levels])
     blocks, bounds, length_scale = ((2, 3, 4), (5, 6)), (1e-2, 1e2), np.full(7, 1.5)
-    kernels = [WithEffects(make, blocks, (1.0, 1.0))(length_scale, bounds) for make in OF_LABELS[:2]]
+    kernels = [WithEffects(make, blocks, (1.0, 1.0))(length_scale, bounds) for make in OF_LABELS[::2]]
     # A search may move the variances, and the lengthscales within their bounds.
     kernels[1].set_params(k2__k1__constant_value=0.7, k2__k2__kernel__length_scale=0.3)
     share = np.array([0.2, 0.8])
@@ -98,7 +98,7 @@ def test_effects_of_a_category_are_one_term_of_the_sum(rng):
     np.testing.assert_allclose(found(X), expected, atol=1e-5)
     assert len(terms_of(found)) == 2 + len(blocks)
     said = kernel_of_labels.Shares(tuple(kernels), tuple(share)).said(None)
-    assert said.endswith(": Matern(nu=2.5) 0.20, Matern(nu=0.5) 0.80; the other terms, of categories, belong to all")
+    assert said.endswith(": Matern(nu=2.5) 0.20, Laplacian 0.80; the other terms, of categories, belong to all")
 
 
 def test_seasons_are_no_effects_of_a_category(rng):

@@ -72,13 +72,13 @@ def rough_to_linear(length_scale, bounds):
 
 
 # Of each tuple the first kernel is fitted first: the others start from its lengthscales. A sum can be as rough and as
-# smooth as measurements ask for. Labels, which are regressed here, prefer one term or another. Training by steps has
-# one sum, so that fits share their programs; with few inducing points a rough term would act as noise: it would take
-# the residuals of the smooth terms and learn nothing.
+# smooth as measurements ask for. Labels, which are regressed here, prefer one term or another, and jump at thresholds.
+# Training by steps has one sum, so that fits share their programs; with few inducing points a rough term would act as
+# noise: it would take the residuals of the smooth terms and learn nothing.
 OF_MEASUREMENTS = matern52, rough_to_linear
 # Where neighbours predict, a rough kernel alone may know best how far they tell.
 OF_DENSE = *OF_MEASUREMENTS, matern12
-OF_LABELS = matern52, matern12, rough_and_smooth, matern52_and_linear, laplacian
+OF_LABELS = matern52, rough_and_smooth, laplacian
 OF_STEPS = matern52, smooth_sum
 # Fewest and most columns. With one column Laplacian equals Matern 1/2. Its sums of absolute differences are no matrix
 # product, and with many columns they would take longer than everything else.
