@@ -168,7 +168,7 @@ def test_stops_when_the_bound_stops_rising(table):
 
 @pytest.mark.slow
 def test_warns_once_and_names_what_to_change(table):
-    with pytest.warns(ConvergenceWarning, match=r"max_iter=120.*tol=.*learning_rate \(0.02 now\)") as caught:
+    with pytest.warns(ConvergenceWarning, match=r"max_iter=120.*tol=.*learning_rate \(0.05 now\)") as caught:
         model = NGDSVGPRegressor(n_inducing=20, max_iter=120, n_iter_no_change=20).fit(*table)
     assert len(caught) == 1
     assert model.n_iter_ == 120
