@@ -10,7 +10,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Ma
 from skgp_natgrad import kernels
 from skgp_natgrad._backend.flat import flat, turning_back
 from skgp_natgrad.choose import evidence, minimum
-from skgp_natgrad.choose.candidates import OF_LABELS, laplacian, rough_and_smooth, rough_to_linear
+from skgp_natgrad.choose.candidates import OF_DENSE, OF_LABELS, laplacian, matern52_and_linear, rough_and_smooth
 from skgp_natgrad.choose.evidence import Hyperparameters
 from skgp_natgrad.choose.view import weak_prior
 from skgp_natgrad.training.batches import Table
@@ -40,7 +40,7 @@ def hyperparameters_of(kernel, noise=NOISE):
 @pytest.mark.parametrize(
     ("make", "n"),
     [
-        *((make, 40) for make in (*OF_LABELS, rough_to_linear)),
+        *((make, 40) for make in dict.fromkeys((*OF_LABELS, *OF_DENSE, matern52_and_linear))),
         *((rough_and_smooth, n) for n in (300, 400, 500)),
         (laplacian, 600),
     ],

@@ -84,6 +84,15 @@ def test_terms_have_their_shares_of_the_variance(summed):
     assert all(isinstance(each, Product) for each in terms_of(model.kernel_))
 
 
+def test_a_kernel_of_several_terms_has_its_share_as_a_whole(rng):
+    X = rng.normal(size=(40, 3))
+    kernels = [make(np.full(3, 1.5), (1e-2, 1e2)) for make in OF_LABELS]
+    assert any(isinstance(each, Sum) for each in kernels)
+    share = np.array([0.2, 0.5, 0.3])
+    expected = sum(part * each(X) / each.diag(X).mean() for part, each in zip(share, kernels, strict=True))
+    np.testing.assert_allclose(kernel_of_labels._sum_of(kernels, share, X)(X), expected, atol=1e-12)
+
+
 def test_effects_of_a_category_are_one_term_of_the_sum(rng):
     """With the covariance of the sum in which each kernel has effects of its own, for columns of zero and one."""
     levels = [np.eye(n)[rng.integers(0, n, 40)] for n in (3, 2)]

@@ -10,7 +10,7 @@ standardised by the rest. Contenders, each in a process of its own, with its own
 default:
 
 - ours; for class labels also with trees: with HistGradientBoosting as ``mean_function``; and, if they are asked for,
-  ours with one kernel given and nothing else: matern52, matern12, laplacian and "matern12 + rbf";
+  ours with a kernel that is given, and nothing else: matern52, matern12, laplacian and "matern12 + rbf";
 - trees (scikit-learn's HistGradientBoosting), lightgbm, xgboost, xrfm and realmlp (the last two by pytabkit): in
   regression with Gaussian noise, whose variance is the mean squared error on a tenth of the training rows that is held
   out from another fit;
@@ -35,7 +35,7 @@ from defaults import halves, provenance
 # The module that is imported first, by the name of the contender; elsewhere it has that name.
 _LIBRARIES = {"ours": "skgp_natgrad", "with trees": "skgp_natgrad", "trees": "sklearn"}
 _LIBRARIES |= {"xrfm": "pytabkit", "realmlp": "pytabkit"}
-# Ours with one kernel, given, for class labels.
+# Ours with a given kernel, for class labels.
 _GIVEN = ("matern52", "matern12", "laplacian", "matern12 + rbf")
 _LIBRARIES |= dict.fromkeys(_GIVEN, "skgp_natgrad")
 _NAMES = ("ours", "with trees", "trees", "catboost", "ngboost", "lightgbm", "xgboost", "gpboost", "xrfm", "realmlp")
@@ -66,8 +66,10 @@ def contenders(task, args):
         settings = {"contender": name, "most_seconds": args.most_seconds}
         every[name] = Contender(_LIBRARIES.get(name, name), target, settings)
     found = chosen(every, args, _GIVEN)
-    of_labels = {"with trees", *_GIVEN}
-    return {name: one for name, one in found.items() if task != "regression" or name not in of_labels}
+    of_labels = {"with trees", *_GIVEN}.intersection(found) if task == "regression" else ()
+    if of_labels and args.contenders:
+        print(f"{', '.join(sorted(of_labels))}: only for class labels")
+    return {name: one for name, one in found.items() if name not in of_labels}
 
 
 def measure(dataset, split, args, results):
@@ -100,7 +102,8 @@ def main(argv=None):
     last = [each for each in last.values() if each["dataset"] in args.datasets and each["split"] in wanted]
     for title, is_regression, shown in (("Regressions", True, _REGRESSION), ("Class labels", False, _CLASSES)):
         records = [record for record in last if (record["task"] == "regression") == is_regression]
-        records = [record for record in records if record["contender"] in (args.contenders or _NAMES)]
+        wanted_names = args.contenders or [name for name in _NAMES if name not in _GIVEN]
+        records = [record for record in records if record["contender"] in wanted_names]
         for name, key, form in shown if records else ():
             print(f"\n{title}: {name}\n")
             show_key(records, key, form, args)

@@ -76,7 +76,7 @@ def rough_to_linear(length_scale, bounds):
 # Training by steps has one sum, so that fits share their programs; with few inducing points a rough term would act as
 # noise: it would take the residuals of the smooth terms and learn nothing.
 OF_MEASUREMENTS = matern52, rough_to_linear
-# Where neighbours predict, a rough kernel alone may know best how far they tell.
+# Where neighbours predict measurements, a rough kernel alone may know best how far they tell.
 OF_DENSE = *OF_MEASUREMENTS, matern12
 OF_LABELS = matern52, rough_and_smooth, laplacian
 OF_STEPS = matern52, smooth_sum

@@ -11,7 +11,6 @@ import time
 import warnings
 
 import numpy as np
-from sklearn.gaussian_process.kernels import RBF, Matern
 
 from contenders import scores
 from contenders.long_tables import CONTENDERS as LONG
@@ -93,25 +92,20 @@ def _with_trees(X, y, seed):
     return _ours_classes(X, y, seed, mean_function="auto")
 
 
-def _given_kernel(X, y, seed, make):
-    """Ours with one kernel that is given, on standardised X, and nothing else."""
-    kernel = make(np.full(X.shape[1], X.shape[1] ** 0.5))
-    return _ours_classes(X, y, seed, kernel=kernel, normalize_X=True)
+def _with_kernel(X, y, seed, name):
+    """Ours with a given kernel, on standardised X, and nothing else."""
+    from sklearn.gaussian_process.kernels import RBF, Matern
 
-
-def _laplacian(length_scale):
     from skgp_natgrad.kernels import Laplacian
 
-    return 1.0 * Laplacian(length_scale)
-
-
-# Kernels that a user might give, by the name of the contender: functions of the first lengthscales.
-_GIVEN = {
-    "matern52": lambda length_scale: 1.0 * Matern(length_scale, nu=2.5),
-    "matern12": lambda length_scale: 1.0 * Matern(length_scale, nu=0.5),
-    "laplacian": _laplacian,
-    "matern12 + rbf": lambda length_scale: 1.0 * Matern(length_scale, nu=0.5) + 1.0 * RBF(length_scale),
-}
+    length_scale = np.full(X.shape[1], X.shape[1] ** 0.5)
+    kernel = {
+        "matern52": 1.0 * Matern(length_scale, nu=2.5),
+        "matern12": 1.0 * Matern(length_scale, nu=0.5),
+        "laplacian": 1.0 * Laplacian(length_scale),
+        "matern12 + rbf": 1.0 * Matern(length_scale, nu=0.5) + 1.0 * RBF(length_scale),
+    }[name]
+    return _ours_classes(X, y, seed, kernel=kernel, normalize_X=True)
 
 
 def _trees_classes(X, y, seed):
@@ -210,4 +204,5 @@ CLASSIFIERS = {
     "xrfm": _xrfm_classes,
     "realmlp": _realmlp_classes,
 }
-CLASSIFIERS |= {name: functools.partial(_given_kernel, make=make) for name, make in _GIVEN.items()}
+_GIVEN = ("matern52", "matern12", "laplacian", "matern12 + rbf")
+CLASSIFIERS |= {name: functools.partial(_with_kernel, name=name) for name in _GIVEN}

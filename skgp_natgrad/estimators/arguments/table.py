@@ -56,7 +56,7 @@ class Model:
         marginal likelihood of some hundreds of rows, or of the density of rows
         given their neighbours in a large table, and
         compared by the density of other rows. Class labels have a sum of Matern
-        5/2, Matern 1/2, RBF, a linear function and (with 2 to 64 columns)
+        5/2, Matern 1/2, RBF and (with 2 to 64 columns)
         :class:`~skgp_natgrad.kernels.Laplacian`, whose shares other labels tell;
         with few inducing points there is one sum, of Matern 5/2 and RBF.
     objective : {"elbo", "tightened", "predictive"} or object, default="elbo"
