@@ -36,7 +36,7 @@ from .plan import Plan
 from .state import init
 
 # Rows whose labels are predicted and held out, the share of the latter, and the inducing points.
-_ROWS, HELD_OUT, _POINTS = 4000, 0.45, 500
+_ROWS, HELD_OUT, _POINTS = 4000, 0.45, 800
 # Prior deviation of a kernel's log lengthscales from their mean: some hundred labels do not tell many of them apart.
 _TIE = 0.3
 # Labels that tell equal shares beforehand: few labels give kernels about equal shares.
