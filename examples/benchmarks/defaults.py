@@ -16,7 +16,8 @@ split), and the target of a regression is standardised by the rest. Contenders:
   evidence, in place of the best of several kernels and scalings), "500 points" (in place of the plan's),
   "uncalibrated" (``calibrate=False``), and "by steps" (that kernel and 500 points, from lengthscales of sqrt(D),
   trained by natural gradients and Adam, in place of the start from the evidence and the solution in one step);
-- another given kernel, "matern12", "matern32", "rbf" or "laplacian", in place of the Matern 5/2 of "one kernel";
+- another given kernel, "matern12", "matern32", "rbf", "laplacian" or "matern12 + rbf", in place of the Matern 5/2 of
+  "one kernel";
 - 300 points trained in 1500 steps of 1024 rows each: "300 points by steps" from the kernel that is searched for,
   "one kernel by steps" from that one.
 
@@ -32,6 +33,7 @@ import datetime
 import functools
 import importlib.util
 import json
+import operator
 import os
 import shutil
 import subprocess
@@ -74,14 +76,15 @@ def parse_arguments(argv=None):
 # -- the ablation ------------------------------------------------------------------------------------
 
 
-# Kernels that a user might give.
+# Kernels that a user might give, alone or in a sum.
 _GIVEN = {f"matern{k}2": functools.partial(Matern, nu=k / 2.0) for k in (1, 3, 5)}
 _GIVEN |= {"rbf": RBF, "laplacian": Laplacian}
 
 
-def _one_kernel(n_columns, name="matern52"):
+def _one_kernel(n_columns, names="matern52"):
     length_scale = np.full(n_columns, n_columns**0.5)
-    return {"kernel": ConstantKernel(1.0, (1e-5, 1e5)) * _GIVEN[name](length_scale), "normalize_X": True}
+    terms = [ConstantKernel(1.0, (1e-5, 1e5)) * _GIVEN[name](length_scale) for name in names.split(" + ")]
+    return {"kernel": functools.reduce(operator.add, terms), "normalize_X": True}
 
 
 # The arguments of ours without a part, for a number of columns.
@@ -93,7 +96,8 @@ ABLATION = {
 }
 # The same with other kernels that a user might give.
 ABLATION |= {
-    name: lambda n_columns, name=name: _one_kernel(n_columns, name) | {"solver": "evidence"} for name in _GIVEN
+    names: lambda n_columns, names=names: _one_kernel(n_columns, names) | {"solver": "evidence"}
+    for names in (*_GIVEN, "matern12 + rbf")
 }
 _STEPS = {"n_inducing": 300, "batch_size": 1024, "max_iter": 1500, "solver": "ngd"}
 ABLATION |= {

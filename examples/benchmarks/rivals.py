@@ -9,8 +9,7 @@ Tables are shuffled by numpy's default_rng(split), the first tenth is held out, 
 standardised by the rest. Contenders, each in a process of its own, with its own early stopping where that is its
 default:
 
-- ours; for class labels also with trees: with HistGradientBoosting as ``mean_function``; and, if they are asked for,
-  ours with a kernel that is given, and nothing else: matern52, matern12, laplacian and "matern12 + rbf";
+- ours; for class labels also with trees: with HistGradientBoosting as ``mean_function``;
 - trees (scikit-learn's HistGradientBoosting), lightgbm, xgboost, xrfm and realmlp (the last two by pytabkit): in
   regression with Gaussian noise, whose variance is the mean squared error on a tenth of the training rows that is held
   out from another fit;
@@ -35,12 +34,7 @@ from defaults import halves, provenance
 # The module that is imported first, by the name of the contender; elsewhere it has that name.
 _LIBRARIES = {"ours": "skgp_natgrad", "with trees": "skgp_natgrad", "trees": "sklearn"}
 _LIBRARIES |= {"xrfm": "pytabkit", "realmlp": "pytabkit"}
-# Ours with a given kernel, for class labels.
-_GIVEN = ("matern52", "matern12", "laplacian", "matern12 + rbf")
-_LIBRARIES |= dict.fromkeys(_GIVEN, "skgp_natgrad")
 _NAMES = ("ours", "with trees", "trees", "catboost", "ngboost", "lightgbm", "xgboost", "gpboost", "xrfm", "realmlp")
-_NAMES += _GIVEN
-_OURS = ("ours", "with trees", *_GIVEN)
 # What is shown of a record: a title, a key, and the form of the numbers.
 _REGRESSION = (("log density", "density", ".3f"), ("RMSE", "rmse", ".4f"), ("CRPS", "crps", ".4f"))
 _REGRESSION += (("coverage", "coverage", ".3f"), ("seconds", "seconds", ".1f"))
@@ -65,11 +59,8 @@ def contenders(task, args):
     for name in _NAMES:
         settings = {"contender": name, "most_seconds": args.most_seconds}
         every[name] = Contender(_LIBRARIES.get(name, name), target, settings)
-    found = chosen(every, args, _GIVEN)
-    of_labels = {"with trees", *_GIVEN}.intersection(found) if task == "regression" else ()
-    if of_labels and args.contenders:
-        print(f"{', '.join(sorted(of_labels))}: only for class labels")
-    return {name: one for name, one in found.items() if name not in of_labels}
+    found = chosen(every, args)
+    return {name: one for name, one in found.items() if not (task == "regression" and name == "with trees")}
 
 
 def measure(dataset, split, args, results):
@@ -102,8 +93,7 @@ def main(argv=None):
     last = [each for each in last.values() if each["dataset"] in args.datasets and each["split"] in wanted]
     for title, is_regression, shown in (("Regressions", True, _REGRESSION), ("Class labels", False, _CLASSES)):
         records = [record for record in last if (record["task"] == "regression") == is_regression]
-        wanted_names = args.contenders or [name for name in _NAMES if name not in _GIVEN]
-        records = [record for record in records if record["contender"] in wanted_names]
+        records = [record for record in records if record["contender"] in (args.contenders or _NAMES)]
         for name, key, form in shown if records else ():
             print(f"\n{title}: {name}\n")
             show_key(records, key, form, args)
@@ -121,7 +111,7 @@ def show_key(records, key, form, args):
         if of_set:
             cells = [format(np.mean(each[name]), form) if len(each[name]) == n_splits else "-" for name in names]
             rows.append((dataset, str(n_splits), *cells))
-    commits = sorted({str(record["commit"]) for record in records if record["contender"] in _OURS})
+    commits = sorted({str(record["commit"]) for record in records if record["contender"] in ("ours", "with trees")})
     show(("data set", "splits", *names), rows, args.rst, [where(records), f"Commits of ours: {', '.join(commits)}"])
 
 

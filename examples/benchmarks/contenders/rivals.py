@@ -92,22 +92,6 @@ def _with_trees(X, y, seed):
     return _ours_classes(X, y, seed, mean_function="auto")
 
 
-def _with_kernel(X, y, seed, name):
-    """Ours with a given kernel, on standardised X, and nothing else."""
-    from sklearn.gaussian_process.kernels import RBF, Matern
-
-    from skgp_natgrad.kernels import Laplacian
-
-    length_scale = np.full(X.shape[1], X.shape[1] ** 0.5)
-    kernel = {
-        "matern52": 1.0 * Matern(length_scale, nu=2.5),
-        "matern12": 1.0 * Matern(length_scale, nu=0.5),
-        "laplacian": 1.0 * Laplacian(length_scale),
-        "matern12 + rbf": 1.0 * Matern(length_scale, nu=0.5) + 1.0 * RBF(length_scale),
-    }[name]
-    return _ours_classes(X, y, seed, kernel=kernel, normalize_X=True)
-
-
 def _trees_classes(X, y, seed):
     from sklearn.ensemble import HistGradientBoostingClassifier
 
@@ -204,5 +188,3 @@ CLASSIFIERS = {
     "xrfm": _xrfm_classes,
     "realmlp": _realmlp_classes,
 }
-_GIVEN = ("matern52", "matern12", "laplacian", "matern12 + rbf")
-CLASSIFIERS |= {name: functools.partial(_with_kernel, name=name) for name in _GIVEN}
